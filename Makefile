@@ -1,0 +1,63 @@
+# One command sets up, checks and shows. Everything is made inside this folder, but the system packages Java and
+# kcat, which are installed only where the machine lets us (root with apt-get) and asked for elsewhere.
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+PYTEST := $(BIN)/python -m pytest
+REST := tests/broker tests/spark tests/acceptance tests/docs
+
+# The rings come in order, the quick ones first, whatever -j says.
+.NOTPARALLEL:
+.PHONY: test unit rest lint format demo bench proof clean setup java kcat jars
+
+test: lint unit rest
+
+# Pure thinking, no network: seconds.
+unit: setup
+	$(PYTEST) tests/unit
+
+# One pytest run, so that one broker serves all of it.
+rest: setup java kcat jars
+	$(PYTEST) $(REST)
+
+lint: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# The whole thing on this machine: a broker, a pipeline, a crash, a restart.
+demo: setup java
+	$(BIN)/tidegate demo
+
+# How fast it is, and how often the laws hold under faults.
+bench: setup java jars
+	$(BIN)/python -m bench
+
+proof: setup java jars
+	$(BIN)/python -m bench.proof
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@python=$$(scripts/find-python) && { test -x $(BIN)/python || "$$python" -m venv .venv; }
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	@touch $@
+
+java:
+	@scripts/need-java
+
+kcat:
+	@scripts/need-kcat
+
+# Kafka's jars, once: a download is no part of a test's time.
+jars: setup java
+	@$(BIN)/python -m tidegate.dev.jars
+
+# The virtual environment and the downloaded jars stay.
+clean:
+	rm -rf build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log
+	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

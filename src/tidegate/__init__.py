@@ -1,0 +1,54 @@
+"""Tidegate: a Kafka consumer group moves past a record only when that record is settled."""
+
+from __future__ import annotations
+
+from tidegate.context import Resource, current, resource
+from tidegate.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    DeliveryFailed,
+    JavaMissing,
+    NoStartingOffset,
+    RecordsLost,
+    SettingsError,
+    SparkFailed,
+    StoppedAtRecord,
+    TidegateError,
+    TimedOut,
+    TopicMissing,
+    WorkerDied,
+)
+from tidegate.formats import json, text
+from tidegate.kafka.connection import Kafka
+from tidegate.pipeline import Pipeline, from_kafka
+from tidegate.records import Failure, Partition, Record, Report
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BrokerRefused",
+    "BrokerUnreachable",
+    "DeliveryFailed",
+    "Failure",
+    "JavaMissing",
+    "Kafka",
+    "NoStartingOffset",
+    "Partition",
+    "Pipeline",
+    "Record",
+    "RecordsLost",
+    "Report",
+    "Resource",
+    "SettingsError",
+    "SparkFailed",
+    "StoppedAtRecord",
+    "TidegateError",
+    "TimedOut",
+    "TopicMissing",
+    "WorkerDied",
+    "current",
+    "from_kafka",
+    "json",
+    "resource",
+    "text",
+]

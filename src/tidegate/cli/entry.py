@@ -1,0 +1,77 @@
+"""The command's entry: global options, the list of commands, and how an error ends it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import sys
+import traceback
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from tidegate.cli import broker, check, offsets, produce, tail, topics
+from tidegate.errors import TidegateError
+from tidegate.settings import debug_asked
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+class _OneSentence(TyperGroup):
+    """Ends a command that failed with one sentence on stderr and its exit code."""
+
+    def invoke(self, ctx: Any) -> Any:  # typer does not export the type of its contexts
+        try:
+            return super().invoke(ctx)
+        except TidegateError as error:
+            self._tell(ctx, str(error))
+            raise typer.Exit(error.exit_code) from error
+
+    @staticmethod
+    def _tell(ctx: Any, sentence: str) -> None:
+        if ctx.params.get("debug") or debug_asked():
+            traceback.print_exc()
+        sys.stderr.write(f"tidegate: {sentence}\n")
+
+
+app = typer.Typer(
+    name="tidegate",
+    cls=_OneSentence,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# Every family of commands: a module with `register(app)`.
+COMMANDS: tuple[ModuleType, ...] = (broker, topics, produce, tail, offsets, check)
+for _family in COMMANDS:
+    _family.register(app)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"tidegate {importlib.metadata.version('tidegate')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global_options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show traces and the clients' own logs.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Move a Kafka consumer group past a record only when that record is settled."""
+    del version
+    if debug or debug_asked():
+        logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
+        logging.getLogger("tidegate").setLevel(logging.DEBUG)
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="tidegate")

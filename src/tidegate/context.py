@@ -1,0 +1,148 @@
+"""What a user's function can ask about the record it works on, and what it may keep per worker."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Generic, Protocol, TypeVar
+
+from tidegate.errors import SettingsError
+from tidegate.records import Record
+
+T = TypeVar("T")
+
+
+class Message(Protocol):
+    """The part of the client's message that a round needs."""
+
+    def topic(self) -> str: ...  # noqa: D102  # the client's own names
+    def partition(self) -> int: ...  # noqa: D102
+    def offset(self) -> int: ...  # noqa: D102
+    def key(self) -> bytes | None: ...  # noqa: D102
+    def value(self) -> bytes | None: ...  # noqa: D102
+    def headers(self) -> Sequence[tuple[str, bytes | None]] | None: ...  # noqa: D102
+    def timestamp(self) -> tuple[int, int]: ...  # noqa: D102
+
+
+class Hand:
+    """The record in hand.
+
+    A round stores the client's message here and nothing else: the `Record` is made only when asked for.
+    """
+
+    __slots__ = ("attempt", "group", "message", "suffix")
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.message: Message | None = None
+        self.attempt = 1
+        self.suffix = ""
+        """The part of the stable id that tells children and sinks apart."""
+
+
+class _Work(threading.local):
+    hand: Hand | None = None
+
+
+_work = _Work()
+
+
+def take_in_hand(hand: Hand | None) -> None:
+    """Let `current()` in this thread answer from this hand."""
+    _work.hand = hand
+
+
+_NO_TIMESTAMP = 0
+
+
+def current() -> Record:
+    """Return the record that the calling function works on."""
+    hand = _work.hand
+    message = None if hand is None else hand.message
+    if hand is None or message is None:
+        raise SettingsError(
+            "tg.current() was called outside of a record's work",
+            "call it inside a function that the pipeline runs for a record",
+        )
+    kind, milliseconds = message.timestamp()
+    topic, partition, record_offset = message.topic(), message.partition(), message.offset()
+    return Record(
+        topic=topic,
+        partition=partition,
+        offset=record_offset,
+        key=message.key(),
+        value=message.value(),
+        headers=tuple(message.headers() or ()),
+        timestamp=None if kind == _NO_TIMESTAMP else _moment(milliseconds),
+        attempt=hand.attempt,
+        stable_id=f"{hand.group}:{topic}:{partition}:{record_offset}{hand.suffix}",
+    )
+
+
+def _moment(milliseconds: int) -> datetime | None:
+    """Producers may write any number as a timestamp; one outside the calendar counts as absent."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+_made: dict[str, object] = {}
+_closers: dict[str, Callable[[], None]] = {}
+_making = threading.Lock()
+
+
+class Resource(Generic[T]):
+    """Something costly that each Python worker makes once, after the fork: a client, a pool, a model."""
+
+    def __init__(self, make: Callable[[], T], close: Callable[[T], None] | None) -> None:
+        self._make = make
+        self._close = close
+        self._name = uuid.uuid4().hex
+
+    def get(self) -> T:
+        """Return this worker's one, made on first use."""
+        with _making:
+            if self._name not in _made:
+                _made[self._name] = self._make()
+                if self._close is not None:
+                    close = self._close
+                    _closers[self._name] = lambda: close(self._take())
+            return _made[self._name]  # type: ignore[return-value]  # stored by this very resource
+
+    def _take(self) -> T:
+        return _made.pop(self._name)  # type: ignore[return-value]  # stored by this very resource
+
+
+def resource(make: Callable[[], T], close: Callable[[T], None] | None = None) -> Resource[T]:
+    """Declare something that every Python worker makes once for itself.
+
+    Connections and pools must not cross a fork or be pickled; `.get()` inside a function makes
+    one in the worker on first use and returns the same one from then on. `close` is called when
+    the worker ends in an orderly way; a killed worker cannot call anything.
+    """
+    return Resource(make, close)
+
+
+def holds_resources() -> bool:
+    """Whether this worker made something that wants to be closed."""
+    return bool(_closers)
+
+
+def close_resources() -> None:
+    """Close what this worker made, newest first; one failure does not keep the others open."""
+    while _closers:
+        _, close = _closers.popitem()
+        try:
+            close()
+        except Exception:  # noqa: BLE001, S112  # nothing can be done for a dying worker's connection
+            continue
+
+
+def current_place() -> tuple[str, int, int] | None:
+    """Return topic, partition and offset of the record in hand, if there is one."""
+    hand = _work.hand
+    message = None if hand is None else hand.message
+    return None if message is None else (message.topic(), message.partition(), message.offset())

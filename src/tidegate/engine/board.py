@@ -1,0 +1,300 @@
+"""Pure: which partitions are ours, what is leased, what came back, what may be committed.
+
+No client, no clock, no thread: the driver tells it what happened and does what it says.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from tidegate.records import Failure, Lease, LeasedPartition, Limits, Outcome, Partition, PartitionOutcome, Position
+
+DEAD_ROUNDS_BEFORE_CARE = 2
+DEAD_ROUNDS_ALONE = 2
+CAREFUL_NO_MORE = 4096
+CAREFUL_WAIT_SECONDS = 0.3
+
+
+@dataclass
+class Owned:
+    """One partition of ours."""
+
+    partition: Partition
+    epoch: int
+    lane: int | None = None
+    position: Position | None = None
+    """None until its mark was read: then it may be leased."""
+    committed: Position | None = None
+    until: int | None = None
+    failure: Failure | None = None
+    lost_before: int | None = None
+    is_closing: bool = False
+    last_round: int = 0
+    dead_rounds: int = 0
+    """Rounds that died at this mark."""
+    dead_alone: int = 0
+    """Those of them that held one single record of this partition."""
+    careful_records: int | None = None
+    """Most records of a round, while a record that kills its worker is being looked for."""
+
+    @property
+    def has_reached_end(self) -> bool:
+        """Whether it is as far as the run is to go."""
+        return self.until is not None and self.position is not None and self.position.mark >= self.until
+
+    @property
+    def may_be_leased(self) -> bool:
+        """Whether a round may work on it, if none does."""
+        blocked = self.is_closing or self.failure is not None or self.lost_before is not None
+        return self.position is not None and not blocked and not self.has_reached_end
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What an outcome changed."""
+
+    settled: int
+    failures: tuple[Failure, ...]
+    lost: Mapping[Partition, tuple[int, int]]
+    """Partition to (mark, the log's start)."""
+    dropped: tuple[Partition, ...]
+    """Partitions that are no longer ours, or ours in another epoch: nothing of them is committed."""
+
+
+class Board:
+    """The driver's whole knowledge of partitions and rounds."""
+
+    def __init__(self, most_lanes: int, limits: Limits, ends: Mapping[Partition, int] | None = None) -> None:
+        self._most_lanes = most_lanes
+        self._limits = limits
+        self._ends = ends
+        self._owned: dict[Partition, Owned] = {}
+        self._flying: dict[int, Lease] = {}
+        self._epochs = itertools.count(1)
+        self._rounds = itertools.count(1)
+        self._is_stopping = False
+
+    # --- partitions come and go
+
+    def gain(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Take partitions on; their marks are read next. Return their epochs."""
+        for partition in partitions:
+            until = None if self._ends is None else self._ends.get(partition, 0)
+            self._owned[partition] = Owned(partition, next(self._epochs), until=until)
+        return {partition: self._owned[partition].epoch for partition in partitions}
+
+    def place(self, partition: Partition, epoch: int, position: Position, *, is_committed: bool) -> bool:
+        """Tell where a partition stands; False if it is no longer ours in that epoch."""
+        owned = self._owned.get(partition)
+        if owned is None or owned.epoch != epoch:
+            return False
+        owned.position = position
+        owned.committed = position if is_committed else None
+        return True
+
+    def close(self, partitions: Iterable[Partition]) -> None:
+        """Lease these no more: they are about to be given back."""
+        for partition in partitions:
+            if partition in self._owned:
+                self._owned[partition].is_closing = True
+
+    def remove(self, partitions: Iterable[Partition]) -> None:
+        """Forget partitions that are no longer ours; what rounds still say about them is dropped."""
+        for partition in partitions:
+            self._owned.pop(partition, None)
+
+    def stop(self) -> None:
+        """Lease nothing more."""
+        self._is_stopping = True
+
+    # --- rounds
+
+    def leases(self) -> list[Lease]:
+        """Return what can be leased now, at most one lease per idle lane, and count it as leased."""
+        if self._is_stopping:
+            return []
+        self._spread()
+        given = []
+        for lane in range(self._lane_count()):
+            if lane not in self._flying and (lease := self._next_lease(lane)) is not None:
+                self._flying[lane] = lease
+                given.append(lease)
+        return given
+
+    def accept(self, outcome: Outcome) -> Accepted:
+        """Step 5: believe an outcome only for what is ours, in the same epoch, and where the mark grows."""
+        self._land(outcome.lane, outcome.round)
+        failures, lost, dropped = [], {}, []
+        for item in outcome.partitions:
+            owned = self._owned.get(item.partition)
+            if owned is None or owned.epoch != item.epoch or owned.position is None:
+                dropped.append(item.partition)
+                continue
+            self._advance(owned, item)
+            if item.failure is not None:
+                owned.failure = item.failure
+                failures.append(item.failure)
+            if item.lost_before is not None:
+                owned.lost_before = item.lost_before
+                lost[item.partition] = (owned.position.mark, item.lost_before)
+        return Accepted(outcome.settled, tuple(failures), lost, tuple(dropped))
+
+    def bury(self, lane: int, round_number: int, why: str) -> list[Failure]:
+        """A round died without an outcome. Return the records that are to blame for certain."""
+        lease = self._land(lane, round_number)
+        failures = []
+        for item in lease.partitions if lease is not None else ():
+            owned = self._owned.get(item.partition)
+            if owned is not None and owned.epoch == item.epoch and owned.position is not None:
+                self._count_death(owned, alone=lease is not None and lease.limits.records == 1)
+                if owned.dead_alone >= DEAD_ROUNDS_ALONE:
+                    owned.failure = _worker_died(owned.partition, owned.position.mark, owned.dead_alone, why)
+                    failures.append(owned.failure)
+        return failures
+
+    def forget_round(self, lane: int, round_number: int) -> None:
+        """A round was cancelled by us: nobody is to blame, nothing is known of what it did."""
+        self._land(lane, round_number)
+
+    def flying(self, partitions: Iterable[Partition] | None = None) -> list[Lease]:
+        """Return the leases in flight, or those of them that hold one of these partitions, in any epoch."""
+        if partitions is None:
+            return list(self._flying.values())
+        wanted = set(partitions)
+        return [lease for lease in self._flying.values() if any(one.partition in wanted for one in lease.partitions)]
+
+    # --- commits and results
+
+    def uncommitted(self) -> dict[tuple[Partition, int], Position]:
+        """Return what should be committed now, by partition and epoch."""
+        return {
+            (partition, owned.epoch): owned.position
+            for partition, owned in self._owned.items()
+            if owned.position is not None and owned.position != owned.committed
+        }
+
+    def note_committed(self, positions: Mapping[tuple[Partition, int], Position]) -> None:
+        """The broker has these, committed for these partitions in these epochs."""
+        for (partition, epoch), position in positions.items():
+            owned = self._owned.get(partition)
+            if owned is not None and owned.epoch == epoch:
+                owned.committed = position
+
+    @property
+    def owned(self) -> Mapping[Partition, Owned]:
+        """What is ours."""
+        return self._owned
+
+    @property
+    def marks(self) -> dict[Partition, int]:
+        """The mark of every partition of ours."""
+        return {partition: one.position.mark for partition, one in self._owned.items() if one.position is not None}
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether every partition of ours is as far as the run is to go."""
+        return self._ends is not None and all(owned.has_reached_end for owned in self._owned.values())
+
+    # --- inside
+
+    def _lane_count(self) -> int:
+        return min(len(self._owned), self._most_lanes)
+
+    def _spread(self) -> None:
+        """Give every partition a lane, evenly; one that a round may be working on stays where it is."""
+        count = self._lane_count()
+        busy = {item.partition for lease in self._flying.values() for item in lease.partitions}
+        members: dict[int, list[Owned]] = {lane: [] for lane in range(count)}
+        loose = []
+        for owned in self._owned.values():
+            if owned.lane is not None and owned.lane < count:
+                members[owned.lane].append(owned)
+            elif owned.partition not in busy:
+                loose.append(owned)
+        for owned in loose:
+            self._move(owned, min(members, key=lambda lane: len(members[lane])), members)
+        for owned in list(self._owned.values()):
+            fewest = min(members, key=lambda lane: len(members[lane]))
+            if owned.lane is None or owned.lane >= count or owned.partition in busy:
+                continue
+            if len(members[owned.lane]) > len(members[fewest]) + 1:
+                members[owned.lane].remove(owned)
+                self._move(owned, fewest, members)
+
+    @staticmethod
+    def _move(owned: Owned, lane: int, members: dict[int, list[Owned]]) -> None:
+        owned.lane = lane
+        members[lane].append(owned)
+
+    def _next_lease(self, lane: int) -> Lease | None:
+        busy = {item.partition for lease in self._flying.values() for item in lease.partitions}
+        ready = [one for one in self._owned.values() if one.lane == lane and self._is_ready(one, busy)]
+        if not ready:
+            return None
+        # A partition with a suspect record goes alone; the others of the lane go together; all take turns.
+        alone = [[one] for one in ready if one.careful_records is not None]
+        together = [one for one in ready if one.careful_records is None]
+        turns = [*alone, together] if together else alone
+        chosen = min(turns, key=lambda turn: min(one.last_round for one in turn))
+        number = next(self._rounds)
+        for one in chosen:
+            one.last_round = number
+        return Lease(lane, number, tuple(map(_lease_one, chosen)), self._limits_for(chosen, is_only=len(turns) == 1))
+
+    def _is_ready(self, one: Owned, busy: set[Partition]) -> bool:
+        # Where users bound the records between two commits, the next round waits for the last one's commit.
+        waits = self._limits.records is not None and one.position != one.committed
+        return one.may_be_leased and one.partition not in busy and not waits
+
+    def _limits_for(self, chosen: list[Owned], *, is_only: bool) -> Limits:
+        careful = chosen[0].careful_records
+        if careful is None:
+            limits = self._limits
+        else:
+            most = careful if self._limits.records is None else min(careful, self._limits.records)
+            limits = replace(self._limits, records=most)
+        if not is_only:
+            wait = min(CAREFUL_WAIT_SECONDS, limits.idle_seconds)
+            limits = replace(limits, idle_seconds=wait, quiet_seconds=min(wait, limits.quiet_seconds))
+        return limits
+
+    def _land(self, lane: int, round_number: int) -> Lease | None:
+        lease = self._flying.get(lane)
+        if lease is None or lease.round != round_number:
+            return None
+        return self._flying.pop(lane)
+
+    @staticmethod
+    def _advance(owned: Owned, item: PartitionOutcome) -> None:
+        before = owned.position
+        if before is None or item.position.mark < before.mark:
+            return
+        owned.position = item.position
+        if item.position.mark > before.mark:
+            owned.dead_rounds = owned.dead_alone = 0
+            if owned.careful_records is not None:
+                owned.careful_records *= 2
+                if owned.careful_records >= CAREFUL_NO_MORE:
+                    owned.careful_records = None
+
+    @staticmethod
+    def _count_death(owned: Owned, *, alone: bool) -> None:
+        owned.dead_rounds += 1
+        if owned.careful_records is not None:
+            owned.dead_alone += alone
+            owned.careful_records = max(1, owned.careful_records // 2)
+        elif owned.dead_rounds >= DEAD_ROUNDS_BEFORE_CARE:
+            owned.careful_records = 1
+
+
+def _lease_one(owned: Owned) -> LeasedPartition:
+    if owned.position is None:
+        raise ValueError(f"{owned.partition} has no mark yet")  # may_be_leased asks for one
+    return LeasedPartition(owned.partition, owned.epoch, owned.position, owned.until)
+
+
+def _worker_died(partition: Partition, mark: int, times: int, why: str) -> Failure:
+    text = f"this record ended the Python worker that ran it, {times} times, alone in its round ({why})"
+    return Failure(partition, mark, "WorkerDied", text, attempts=times)

@@ -1,0 +1,77 @@
+"""Step 6: commit mark and *ahead*. One commit at a time is on its way; what is refused is sent again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from tidegate.engine.board import Board
+from tidegate.errors import TidegateError
+from tidegate.kafka.member import Commit, Member, Refused
+from tidegate.records import Partition, Position
+
+logger = logging.getLogger("tidegate.commit")
+
+Metadata = Callable[[Partition, Position], str]
+RETRY_SECONDS = 0.5
+
+
+class Committer:
+    """Sends what the board has to commit. Used from the driver's thread only."""
+
+    def __init__(self, board: Board, metadata: Metadata) -> None:
+        self._board = board
+        self._metadata = metadata
+        self._sent: dict[tuple[Partition, int], Position] = {}
+        self._not_before = 0.0
+        self.fatal: TidegateError | None = None
+        """A refusal that no repeat will cure."""
+
+    def send(self, member: Member) -> None:
+        """Begin a commit, if there is something to commit and none is on its way."""
+        if member.is_committing or time.monotonic() < self._not_before:
+            return
+        self._sent = self._board.uncommitted()
+        if self._sent:
+            member.commit(self._coded(self._sent))
+
+    def answered(self, taken: Mapping[Partition, Commit], refused: Mapping[Partition, Refused]) -> None:
+        """Note the broker's answer to the commit that was on its way."""
+        sent, self._sent = self._sent, {}
+        self._board.note_committed({key: position for key, position in sent.items() if key[0] in taken})
+        self._note_refused(refused)
+
+    def flush(self, member: Member, partitions: Iterable[Partition] | None, budget_seconds: float) -> bool:
+        """Commit everything (of these partitions) and wait for the answer; False if that did not work out."""
+        wanted = None if partitions is None else set(partitions)
+        deadline = time.monotonic() + budget_seconds
+        while True:
+            left = {key: one for key, one in self._board.uncommitted().items() if wanted is None or key[0] in wanted}
+            if not left:
+                return True
+            refused = member.commit_now(self._coded(left))
+            self._board.note_committed({key: one for key, one in left.items() if key[0] not in refused})
+            self._note_refused(refused)
+            if self.fatal is not None or time.monotonic() > deadline:
+                return False
+            if refused:
+                time.sleep(0.1)  # between two tries, within the deadline
+
+    def _coded(self, positions: Mapping[tuple[Partition, int], Position]) -> dict[Partition, Commit]:
+        return {
+            partition: Commit(position.mark, self._metadata(partition, position))
+            for (partition, _), position in positions.items()
+        }
+
+    def _note_refused(self, refused: Mapping[Partition, Refused]) -> None:
+        for partition, why in refused.items():
+            logger.warning(
+                "the commit of %s was refused and will be sent again: %s" if why.is_passing else "%s: %s",
+                partition,
+                why.error.happened,
+                extra={"action": "commit_refused"},
+            )
+            self._not_before = time.monotonic() + RETRY_SECONDS
+            if not why.is_passing:
+                self.fatal = why.error

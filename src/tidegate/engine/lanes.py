@@ -1,0 +1,72 @@
+"""Lanes: one thread each, which runs one Spark job of one task at a time."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tidegate.engine.spark import Spark
+from tidegate.engine.task import run_task
+from tidegate.engine.wire import decode_outcome
+from tidegate.records import Lease, Outcome
+
+
+@dataclass(frozen=True)
+class RoundEnded:
+    """A round came back: with its outcome, or with why there is none."""
+
+    lease: Lease
+    outcome: Outcome | None
+    error: Exception | None
+
+
+class Lanes:
+    """Runs leases on Spark and reports each to `ended`, from the lane's own thread."""
+
+    def __init__(
+        self, spark: Spark, group: str, job: Callable[[Lease], bytes], ended: Callable[[RoundEnded], None]
+    ) -> None:
+        self._spark = spark
+        self._group = group
+        self._job = job
+        self._ended = ended
+        self._given: dict[int, queue.SimpleQueue[Lease | None]] = {}
+
+    def start(self, lease: Lease) -> None:
+        """Begin a round on its lane. The lane's last round must have ended."""
+        if lease.lane not in self._given:
+            # One thread per lane for good: PySpark keeps a JVM thread and a connection for each.
+            self._given[lease.lane] = queue.SimpleQueue()
+            threading.Thread(target=self._serve, args=(lease.lane,), name=f"lane-{lease.lane}", daemon=True).start()
+        self._given[lease.lane].put(lease)
+
+    def cancel(self, lane: int) -> None:
+        """Cancel the lane's round; it is reported as ended without an outcome."""
+        self._spark.cancel(self._name(lane))
+
+    def close(self) -> None:
+        """Let the threads end when their rounds have."""
+        for given in self._given.values():
+            given.put(None)
+
+    def _serve(self, lane: int) -> None:
+        while (lease := self._given[lane].get()) is not None:
+            self._ended(self._run(lease))
+
+    def _run(self, lease: Lease) -> RoundEnded:
+        partitions = ", ".join(str(item.partition) for item in lease.partitions)
+        try:
+            answer = self._spark.run_round(
+                run_task,
+                self._job(lease),
+                lane=self._name(lease.lane),
+                description=f"tidegate {self._group}: round {lease.round} of lane {lease.lane}: {partitions}",
+            )
+            return RoundEnded(lease, decode_outcome(answer), None)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the driver must hear that the round ended
+            return RoundEnded(lease, None, error)
+
+    def _name(self, lane: int) -> str:
+        return f"tidegate-{self._group}-lane-{lane}"

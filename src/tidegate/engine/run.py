@@ -1,0 +1,162 @@
+"""From a pipeline to a finished run: check everything, start Spark, join, work, report."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from tidegate.engine.board import Board
+from tidegate.engine.driver import Driver, Events
+from tidegate.engine.lanes import Lanes
+from tidegate.engine.spark import Spark, open_spark, pickled
+from tidegate.engine.starting import Starting
+from tidegate.engine.task import Job, close_task
+from tidegate.errors import SettingsError, StoppedAtRecord
+from tidegate.kafka.admin import Admin, TopicInfo
+from tidegate.kafka.connection import Kafka
+from tidegate.kafka.member import open_member
+from tidegate.records import Lease, Limits, Partition, Report
+from tidegate.settings import Settings, debug_asked
+from tidegate.steps import Plan, name_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession  # noqa: TID251  # a type only
+
+    from tidegate.pipeline import Pipeline, Until
+
+QUIET_SECONDS = 1.0
+IDLE_SECONDS = 3.0
+
+
+def run_pipeline(
+    pipeline: Pipeline, *, until: Until, session: SparkSession | None, more: Mapping[str, object]
+) -> Report:
+    """Run a pipeline; see `Pipeline.run`."""
+    if until not in ("stopped", "caught-up"):
+        raise SettingsError(f"until={until!r} is unknown", 'choose "stopped" or "caught-up"')
+    settings = pipeline.resolved(more).values
+    plan = pipeline.plan()
+    plan_bytes = _pickle_plan(plan)
+    source = pipeline.source
+    kafka = source.kafka or Kafka(settings.bootstrap)
+    admin = Admin(kafka, settings.broker_timeout)
+    topics = admin.describe(source.topics)
+    spark = open_spark(session, master=settings.master, app_name=f"tidegate {source.group}", debug=debug_asked())
+    try:
+        starting = Starting(admin, source, topics, plan.fingerprint)
+        starting.before_joining()
+        ends = admin.ends(_partitions(topics), committed_only=True) if until == "caught-up" else None
+        board = Board(_lane_limit(settings, spark), _limits(settings), ends)
+        events: Events = queue.SimpleQueue()
+        job = _jobs(plan_bytes, kafka, source.group)
+        lanes = Lanes(spark, source.group, job, events.put)
+        driver = Driver(board, lanes, starting, events, settings.stop_budget, source.group)
+        _say(_guarantee(pipeline, topics))
+        with _signals(driver):
+            report = driver.run(
+                lambda callbacks: open_member(kafka, source.group, settings.session_timeout, callbacks), topics
+            )
+        if driver.holds_resources:
+            spark.run_everywhere(close_task, b"")
+    finally:
+        spark.stop()
+    if report.failure is not None:
+        _say(f"tidegate: {StoppedAtRecord(report.failure)}")
+    return report
+
+
+def _jobs(plan: bytes, kafka: Kafka, group: str) -> Callable[[Lease], bytes]:
+    path = tuple(str(Path(entry).absolute()) if entry else str(Path.cwd()) for entry in sys.path)
+    level = logging.getLogger().getEffectiveLevel()
+
+    def job(lease: Lease) -> bytes:
+        return pickle.dumps(Job(plan, lease, kafka, group, path, level))
+
+    return job
+
+
+def _pickle_plan(plan: Plan) -> bytes:
+    """Pickle what the workers run; name the function that cannot go there."""
+    parts = [*((step.kind, step.function) for step in plan.steps), *(("sink", sink.write) for sink in plan.sinks)]
+    parts += [("when", sink.when) for sink in plan.sinks if sink.when is not None]
+    for kind, function in parts:
+        try:
+            pickled(function)
+        except Exception as error:
+            raise SettingsError(
+                f"{kind}({name_of(function)}) cannot be sent to Spark's workers: {error}",
+                "make what it needs (a connection, a lock, an open file) inside the worker with tg.resource(make)",
+            ) from error
+    return pickled(plan)
+
+
+def _partitions(topics: Mapping[str, TopicInfo]) -> list[Partition]:
+    return [Partition(info.name, number) for info in topics.values() for number in range(info.partitions)]
+
+
+def _lane_limit(settings: Settings, spark: Spark) -> int:
+    slots = spark.slots
+    if settings.lanes is not None and settings.lanes > slots:
+        raise SettingsError(
+            f"lanes={settings.lanes}, but Spark runs {slots} tasks at a time: some lanes would starve",
+            f"set lanes to at most {slots}, or give Spark more (master=local[{settings.lanes}])",
+        )
+    return settings.lanes or slots
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        read_seconds=settings.commit_every,
+        quiet_seconds=min(QUIET_SECONDS, settings.commit_every),
+        idle_seconds=min(IDLE_SECONDS, settings.commit_every),
+        attempt_seconds=settings.timeout,
+        records=settings.commit_records,
+    )
+
+
+def _guarantee(pipeline: Pipeline, topics: Mapping[str, TopicInfo]) -> str:
+    names = ", ".join(f"{info.name} ({info.partitions} partitions)" for info in topics.values())
+    return (
+        f"tidegate: group {pipeline.source.group} reads {names}: every record reaches its sinks at least once, "
+        "in order per partition; the group stops at the first record that fails"
+    )
+
+
+def _say(sentence: str) -> None:
+    """Print for people: to stderr, since stdout is the program's own."""
+    sys.stderr.write(sentence + "\n")
+    sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def _signals(driver: Driver) -> Iterator[None]:
+    """SIGTERM and Ctrl-C end the run in good order; a second one ends it at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = False
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(128 + number)
+        asked = True
+        driver.ask_to_stop()
+        _say("tidegate: stopping; work in flight is finished and committed (a second signal ends at once)")
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,215 @@
+"""The only module that talks to Spark: sessions, rounds as jobs, and the entry inside the worker."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidegate.errors import JavaMissing, SettingsError, SparkFailed
+from tidegate.settings import choose_worker_python, java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger("tidegate.spark")
+
+Task = Callable[[bytes, int], tuple[bytes, bool]]
+"""What a round runs in the worker: (job, attempt number) to (answer, whether the worker may live on)."""
+
+
+class RoundDied(Exception):
+    """The round ended without an outcome: its worker died or the job was cancelled."""
+
+
+class RoundBroken(Exception):
+    """The round could not even start in the worker: the same would happen again."""
+
+
+class Spark:
+    """A Spark session that runs rounds. Safe to call from one thread per lane."""
+
+    def __init__(self, session: SparkSession, *, owned: bool) -> None:
+        _refuse_speculation(session)
+        self._session = session
+        self._owned = owned
+
+    @property
+    def slots(self) -> int:
+        """How many tasks Spark runs at a time."""
+        return int(self._session.sparkContext.defaultParallelism)
+
+    @property
+    def version(self) -> str:
+        """Spark's version."""
+        return str(self._session.version)
+
+    def run_round(self, task: Task, job: bytes, *, lane: str, description: str) -> bytes:
+        """Run one task in one job and return its answer. Blocks; call it from the lane's thread."""
+        context = self._session.sparkContext
+        context.setJobGroup(lane, description, interruptOnCancel=False)
+        try:
+            frame = self._session.range(0, 1, 1, 1).mapInArrow(partial(_enter, task, job), "answer binary")
+            table = frame.toArrow()
+        except Exception as error:
+            raise self._explain(error) from error
+        if table.num_rows != 1:
+            raise RoundDied("the round's task gave no answer")
+        answer: bytes = table["answer"][0].as_py()
+        return answer
+
+    def run_everywhere(self, task: Task, job: bytes) -> None:
+        """Run a task once in about every idle worker. Best effort: for closing what they hold."""
+        with contextlib.suppress(Exception):
+            count = self.slots
+            self._session.range(0, count, 1, count).mapInArrow(partial(_enter, task, job), "answer binary").toArrow()
+
+    def cancel(self, lane: str) -> None:
+        """Cancel a lane's job. Its Python task lives on for up to four seconds."""
+        with contextlib.suppress(Exception):
+            self._session.sparkContext.cancelJobGroup(lane)
+
+    def stop(self) -> None:
+        """End the session, if this run made it."""
+        if self._owned:
+            with contextlib.suppress(Exception):
+                self._session.stop()
+
+    def _explain(self, error: Exception) -> Exception:
+        """Tell a dead worker from a task that cannot start and from a Spark that is gone."""
+        from pyspark.errors import PythonException  # noqa: PLC0415  # slow to import, needed on failure only
+
+        if isinstance(error, PythonException):
+            return RoundBroken(_last_line(str(error)))
+        if not self._is_alive():
+            return SparkFailed("Spark ended under the run", "start again; --debug shows Spark's own log")
+        return RoundDied(_root_cause(str(error)))
+
+    def _is_alive(self) -> bool:
+        try:
+            return not self._session.sparkContext._jsc.sc().isStopped()
+        except Exception:  # noqa: BLE001  # whatever it is: a session that cannot answer is not alive
+            return False
+
+
+def open_spark(session: SparkSession | None, *, master: str, app_name: str, debug: bool) -> Spark:
+    """Use the given session, or the active one, or start an own one."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # slow to import: only when a run begins
+
+    session = session or SparkSession.getActiveSession()
+    if session is not None:
+        return Spark(session, owned=False)
+    _require_java()
+    choose_worker_python(sys.executable)
+    builder = SparkSession.builder.master(master).appName(app_name)
+    for name, value in _own_settings(master, debug=debug).items():
+        builder = builder.config(name, value)
+    # PySpark takes Ctrl-C for itself when a session starts; the run has its own way to stop.
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        raise SparkFailed(
+            f"Spark could not start on {master}: {_last_line(str(error))}", "--debug shows Spark's own log"
+        ) from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+    return Spark(session, owned=True)
+
+
+def _own_settings(master: str, *, debug: bool) -> dict[str, str]:
+    settings = {
+        "spark.ui.showConsoleProgress": "false",
+        # Without it every job waits about 40 ms for loopback TCP between the JVM and its Python worker.
+        "spark.python.unix.domain.socket.enabled": "true",
+    }
+    if master.startswith("local"):
+        settings |= {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        }
+    if not debug:
+        quiet = Path(__file__).with_name("quiet-log4j2.properties")
+        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={quiet.as_uri()}"
+    return settings
+
+
+def _require_java() -> None:
+    home = java_home()
+    if (home is not None and (home / "bin" / "java").exists()) or shutil.which("java"):
+        return
+    raise JavaMissing(
+        "Spark runs on Java, and none was found",
+        "install Java 17 or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME",
+    )
+
+
+def _refuse_speculation(session: SparkSession) -> None:
+    if session.sparkContext.getConf().get("spark.speculation", "false") == "true":
+        raise SettingsError(
+            "spark.speculation=true would run records twice at a time", "switch it off in the Spark session"
+        )
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    useful = [line for line in lines if not line.startswith(("at ", "JVM stacktrace", "..."))]
+    return useful[-1] if useful else "no reason given"
+
+
+def _root_cause(text: str) -> str:
+    causes = [line for line in text.splitlines() if "Caused by:" in line or "Lost task" in line]
+    line = causes[-1] if causes else text.splitlines()[0] if text else "no reason given"
+    return line.strip().removeprefix("Caused by:").strip()
+
+
+def pickle_by_value(module: object) -> None:
+    """Send the functions of this module to the workers as they are, not as a name to import there."""
+    from pyspark import cloudpickle  # noqa: PLC0415  # slow to import
+
+    cloudpickle.register_pickle_by_value(module)
+
+
+def pickled(thing: object) -> bytes:
+    """Pickle as Spark would: functions of the main program and closures too."""
+    from pyspark import cloudpickle  # noqa: PLC0415  # slow to import
+
+    data: bytes = cloudpickle.dumps(thing)
+    return data
+
+
+# --- inside the worker ----------------------------------------------------------------------------
+
+
+def _enter(task: Task, job: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+    """Run one round and answer with one row.
+
+    The input is drained only by a healthy round: Spark ends a worker whose task left input behind,
+    which is how a worker with a stuck thread is got rid of without losing the answer.
+    """
+    from pyspark import TaskContext  # noqa: PLC0415  # only there inside a worker
+
+    context = TaskContext.get()
+    attempt = context.attemptNumber() if context is not None else 0
+    answer, healthy = task(job, attempt)
+    yield pa.record_batch([pa.array([answer], pa.binary())], names=["answer"])
+    if healthy:
+        for _ in batches:
+            pass
+
+
+def settle_down(seconds: float) -> None:
+    """Hold this worker for a moment, so that a job of several tasks meets several workers."""
+    time.sleep(seconds)

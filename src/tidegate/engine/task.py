@@ -1,0 +1,80 @@
+"""One round inside a Python worker: (1) read, (2) run the steps, (3) settle, (4) return the outcome."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import sys
+import time
+from dataclasses import dataclass
+
+from tidegate.context import Hand, close_resources, holds_resources, take_in_hand
+from tidegate.engine.round import Round, reason
+from tidegate.engine.watch import watch, work_thread
+from tidegate.engine.wire import encode_outcome
+from tidegate.engine.worker_log import send_logging_to_stderr
+from tidegate.kafka.connection import Kafka
+from tidegate.kafka.reader import worker_reader
+from tidegate.records import Lease, Outcome
+from tidegate.steps import Plan, Runner
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a round needs, sent with its task."""
+
+    plan: bytes
+    lease: Lease
+    kafka: Kafka
+    group: str
+    import_path: tuple[str, ...]
+    log_level: int
+
+
+def run_task(job_bytes: bytes, attempt: int) -> tuple[bytes, bool]:
+    """Run one round; answer with its outcome and whether the worker may live on."""
+    started = time.monotonic()
+    job: Job = pickle.loads(job_bytes)  # noqa: S301  # made by our own driver, sent with this very task
+    lease = job.lease
+    if attempt > 0:
+        # The first attempt may have settled records that nobody reported: only the driver may plan them again.
+        return encode_outcome(Outcome(lease.lane, lease.round, (), is_repeat=True)), True
+    try:
+        round_ = _begin(job)
+    except Exception as error:  # noqa: BLE001  # any failure to start is told to the user in one sentence
+        return encode_outcome(Outcome(lease.lane, lease.round, (), broken=reason(error))), True
+    healthy = watch(round_)
+    return encode_outcome(round_.outcome(time.monotonic() - started, has_resources=holds_resources())), healthy
+
+
+def close_task(_job: bytes, _attempt: int) -> tuple[bytes, bool]:
+    """Close this worker's resources, on the thread that made them."""
+    work_thread().run(close_resources).wait(5)
+    time.sleep(0.2)  # hold this worker, so that the job's other tasks meet the other workers
+    return b"", True
+
+
+def _begin(job: Job) -> Round:
+    send_logging_to_stderr(job.log_level)
+    _extend_import_path(job.import_path)
+    hand = Hand(job.group)
+    runner = Runner(_load_plan(job.plan), hand)
+    return Round(job.lease, runner, worker_reader(job.kafka, job.group), hand, take_in_hand)
+
+
+def _extend_import_path(paths: tuple[str, ...]) -> None:
+    """Find the modules beside the user's program: a plain Spark worker does not."""
+    missing = [path for path in paths if path not in sys.path]
+    sys.path[:0] = missing
+
+
+_plans: dict[bytes, Plan] = {}
+
+
+def _load_plan(pickled: bytes) -> Plan:
+    """Unpickle a plan once per worker; its resources and closures then live as long as the worker."""
+    digest = hashlib.blake2b(pickled).digest()
+    if digest not in _plans:
+        _plans.clear()
+        _plans[digest] = pickle.loads(pickled)  # noqa: S301  # the user's own functions, from our own driver
+    return _plans[digest]

@@ -1,0 +1,124 @@
+"""Every error this package raises, and what helps.
+
+TidegateError            exit code 1 unless said otherwise; its text names the cure
+    SettingsError        the settings or the pipeline cannot work: fix them and start again
+    JavaMissing          Spark and the development broker need Java 17 or newer
+    BrokerUnreachable    no answer from Kafka: the same call may work later
+    BrokerRefused        Kafka answered no: rights, limits, a name that is taken
+        GroupHasMembers  only a group without members takes commits from outside: stop it, or let it do the work
+    TopicMissing         a topic that should be read or written does not exist
+    GroupMissing         nobody has joined or committed under that name: check it
+    NoStartingOffset     starting="none" and the group has no commit for a topic
+    RecordsLost          the mark lies before the log's start: retention took the records
+    SparkFailed          Spark could not start, or ended under the run
+    DeliveryFailed       at least one record that was produced was not acknowledged
+    StoppedAtRecord      a record failed and the policy was to stop: see its cause (exit code 3)
+Reasons for which a record may fail, beside what its functions raise:
+    WorkerDied           the record ended its Python worker twice, alone
+    TimedOut             one attempt took longer than `timeout`
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidegate.ops.produce import Delivery
+    from tidegate.records import Failure
+
+EXIT_DONE = 0
+EXIT_CANNOT_WORK = 1
+EXIT_USAGE = 2
+EXIT_STOPPED_AT_RECORD = 3
+
+
+class TidegateError(Exception):
+    """What happened, and what to do about it, in one sentence."""
+
+    exit_code = EXIT_CANNOT_WORK
+
+    def __init__(self, happened: str, cure: str) -> None:
+        super().__init__(f"{happened}; {cure}")
+        self.happened = happened
+        self.cure = cure
+
+    def __reduce__(self) -> tuple[type[TidegateError], tuple[str, str]]:
+        """Keep both halves when an error crosses a process border."""
+        return (type(self), (self.happened, self.cure))
+
+
+class SettingsError(TidegateError):
+    """The settings or the pipeline cannot work."""
+
+
+class JavaMissing(TidegateError):
+    """Spark and the development broker run on Java, and none was found."""
+
+
+class BrokerUnreachable(TidegateError):
+    """No answer from Kafka in time."""
+
+
+class BrokerRefused(TidegateError):
+    """Kafka answered, and the answer was no."""
+
+
+class GroupHasMembers(BrokerRefused):
+    """The group has members, so the broker takes no commit from outside it."""
+
+
+class TopicMissing(TidegateError):
+    """A topic does not exist."""
+
+
+class GroupMissing(TidegateError):
+    """Nobody has ever joined this group, or committed for it."""
+
+
+class NoStartingOffset(TidegateError):
+    """`starting="none"`, and the group has no commit for a topic."""
+
+
+class RecordsLost(TidegateError):
+    """Records before the log's start were never settled and cannot be had any more."""
+
+
+class SparkFailed(TidegateError):
+    """Spark could not start, or ended under the run."""
+
+
+class DeliveryFailed(TidegateError):
+    """At least one produced record was not acknowledged by the broker; `delivery` says which were."""
+
+    def __init__(self, happened: str, cure: str, delivery: Delivery | None = None) -> None:
+        super().__init__(happened, cure)
+        self.delivery = delivery
+
+    def __reduce__(self) -> tuple[type[DeliveryFailed], tuple[str, str, Delivery | None]]:  # type: ignore[override]  # one more
+        """Keep the report too."""
+        return (type(self), (self.happened, self.cure, self.delivery))
+
+
+class StoppedAtRecord(TidegateError):
+    """A record failed, and the policy was to stop there."""
+
+    exit_code = EXIT_STOPPED_AT_RECORD
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(
+            f"stopped at {failure.partition} offset {failure.record_offset}: {failure.error_type}: {failure.message}",
+            "the group stays at this record; mend the cause and start again",
+        )
+        self.failure = failure
+
+    def __reduce__(self) -> tuple[type[StoppedAtRecord], tuple[Failure]]:  # type: ignore[override]  # one argument here
+        """Rebuild from the failure alone."""
+        return (type(self), (self.failure,))
+
+
+class WorkerDied(Exception):
+    """The record ended the Python worker that ran it, twice, alone in its round."""
+
+
+class TimedOut(Exception):
+    """One attempt at a record took longer than `timeout`."""

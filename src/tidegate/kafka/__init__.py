@@ -1,0 +1,1 @@
+"""Everything that talks to Kafka: the only importers of the client library."""

@@ -1,0 +1,350 @@
+"""Topics, log ends and group offsets: what can be asked of a cluster without joining a group.
+
+Answers are plain frozen data, and every error is ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client does not mark what it re-exports
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+    TopicDescription,
+)
+
+from tidegate.errors import GroupHasMembers, TidegateError, TopicMissing
+from tidegate.kafka.connection import ClientLog, Kafka, translate
+from tidegate.records import Partition
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the client leaves it bare
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client leaves it bare
+
+_GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+# A topic made a moment ago answers so until all parts of the cluster know its leaders.
+_NO_LEADER_YET = {*_GONE, KafkaError._NOENT, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
+_FOREIGN_COMMIT = {
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.STALE_MEMBER_EPOCH,
+    KafkaError.NON_EMPTY_GROUP,
+    KafkaError.REBALANCE_IN_PROGRESS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """One topic. Its id tells a topic from another that had the same name before."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication: int
+    is_internal: bool = False
+
+    def each_partition(self) -> tuple[Partition, ...]:
+        """Return all partitions of the topic, by number."""
+        return tuple(Partition(self.name, number) for number in range(self.partitions))
+
+    def partition(self, number: int) -> Partition:
+        """Return one partition of the topic; a number that it does not have is an error."""
+        if not 0 <= number < self.partitions:
+            raise TopicMissing(
+                f"{Partition(self.name, number)} does not exist: the topic has {self.partitions} partitions",
+                f"choose a partition from 0 to {self.partitions - 1}",
+            )
+        return Partition(self.name, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a group has stored for a partition."""
+
+    mark: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """One process of a group."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance: str | None
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A group's state (`stable`, `empty`, `dead` if nobody ever used it, ...) and its members."""
+
+    group: str
+    state: str
+    members: tuple[GroupMember, ...]
+
+
+class Admin:
+    """Asks a cluster, and waits at most `timeout_seconds` for each answer."""
+
+    def __init__(self, kafka: Kafka, timeout_seconds: float = 10.0) -> None:
+        self._bootstrap = kafka.bootstrap
+        self._timeout = timeout_seconds
+        settings = kafka.client()
+        self._log: ClientLog = settings["logger"]
+        try:
+            self._client = AdminClient(settings)
+        except KafkaException as error:
+            raise self._ours(error, "connecting") from error
+
+    def topics(self) -> list[TopicInfo]:
+        """Return every topic of the cluster by name, internal ones included."""
+        names = self._topic_names()
+        found = self._describe(names, "listing topics")
+        return [info for name in names if (info := found[name]) is not None]
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Return these topics; one that does not exist is an error that names it."""
+        wanted = list(dict.fromkeys(names))
+        found = self._describe(wanted, "describing topics")
+        if missing := [name for name in wanted if found[name] is None]:
+            raise self._missing(missing)
+        return {name: info for name, info in found.items() if info is not None}
+
+    def existing(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Return those of these topics that exist."""
+        found = self._describe(list(dict.fromkeys(names)), "describing topics")
+        return {name: info for name, info in found.items() if info is not None}
+
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None, replication: int = -1
+    ) -> None:
+        """Create a topic and wait until it can be used. A replication of -1 is the broker's default."""
+        where = f"creating topic {name}"
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(config or {}))
+        self._ask(
+            where,
+            lambda: self._client.create_topics([topic], request_timeout=self._timeout, operation_timeout=self._timeout),
+        )
+        self._until(where, lambda: self._describe([name], where)[name] is not None)
+        self._list_offsets([Partition(name, number) for number in range(partitions)], _EARLIEST, where)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records, and wait until it is gone."""
+        self.describe([name])
+        where = f"deleting topic {name}"
+        self._ask(
+            where,
+            lambda: self._client.delete_topics([name], request_timeout=self._timeout, operation_timeout=self._timeout),
+        )
+        self._until(where, lambda: self._describe([name], where)[name] is None)
+
+    def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Return the first offset that is still retained, for each partition."""
+        return self._list_offsets(partitions, _EARLIEST, "reading beginnings")
+
+    def ends(self, partitions: Iterable[Partition], *, committed_only: bool = True) -> dict[Partition, int]:
+        """Return each partition's end offset: the offset of the next record.
+
+        With `committed_only`, an open transaction ends the log where it began: a reader gets no further.
+        """
+        return self._list_offsets(partitions, _LATEST, "reading ends", committed_only=committed_only)
+
+    def offsets_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
+        """Return the first offset with this timestamp or a later one; the end offset where there is none."""
+        wanted = list(partitions)
+        found = self._list_offsets(wanted, OffsetSpec.for_timestamp(timestamp_ms), "looking up a time")
+        later = [partition for partition, record_offset in found.items() if record_offset < 0]
+        return {**found, **(self.ends(later) if later else {})}
+
+    def committed(
+        self, group: str, partitions: Iterable[Partition] | None = None, *, require_stable: bool = False
+    ) -> dict[Partition, Committed]:
+        """Return what the group has committed, for these partitions or for all; those without a commit are left out.
+
+        With `require_stable`, a commit inside an open transaction is waited for, up to the timeout.
+        """
+        where = f"reading the offsets of group {group}"
+        wanted = None if partitions is None else [TopicPartition(topic, number) for topic, number in partitions]
+        if wanted == []:
+            return {}
+        request = ConsumerGroupTopicPartitions(group, wanted)
+        answers = self._ask(
+            where,
+            lambda: self._client.list_consumer_group_offsets(
+                [request], require_stable=require_stable, request_timeout=self._timeout
+            ),
+        )
+        found = {}
+        for entry in answers[group].topic_partitions or []:
+            if entry.error is not None:
+                raise self._translate(entry.error, where)
+            if entry.offset >= 0:
+                found[Partition(entry.topic, entry.partition)] = Committed(entry.offset, entry.metadata or "")
+        return found
+
+    def commit_for_empty_group(self, group: str, positions: Mapping[Partition, tuple[int, str]]) -> None:
+        """Store marks and their metadata, in one request, for a group that has no members.
+
+        Raises `GroupHasMembers` otherwise: the broker takes commits from members only, then.
+        """
+        if not positions:
+            return
+        where = f"storing offsets for group {group}"
+        entries = [
+            TopicPartition(topic, number, mark, metadata=metadata)
+            for (topic, number), (mark, metadata) in positions.items()
+        ]
+        request = ConsumerGroupTopicPartitions(group, entries)
+        try:
+            answers = self._ask_raw(
+                lambda: self._client.alter_consumer_group_offsets([request], request_timeout=self._timeout)
+            )
+        except KafkaException as error:
+            raise self._commit_refusal(error.args[0], group, where) from error
+        for entry in answers[group].topic_partitions or []:
+            if entry.error is not None:
+                raise self._commit_refusal(entry.error, group, f"{where}, {entry.topic}[{entry.partition}]")
+
+    def group_members(self, group: str) -> GroupInfo:
+        """Return the group's state and members; a group that nobody ever used is `dead` and empty."""
+        answers = self._ask(
+            f"describing group {group}",
+            lambda: self._client.describe_consumer_groups([group], request_timeout=self._timeout),
+        )
+        found = answers[group]
+        members = tuple(
+            GroupMember(
+                member.member_id,
+                member.client_id,
+                member.host.lstrip("/"),
+                member.group_instance_id,
+                tuple(sorted(Partition(each.topic, each.partition) for each in member.assignment.topic_partitions)),
+            )
+            for member in found.members
+        )
+        return GroupInfo(group, found.state.name.lower(), members)
+
+    def groups(self) -> list[str]:
+        """Return the names of all consumer groups that the cluster knows."""
+        where = "listing groups"
+        answer = self._ask(where, lambda: {"": self._client.list_consumer_groups(request_timeout=self._timeout)})[""]
+        if answer.errors:
+            raise self._ours(answer.errors[0], where)
+        return sorted(listing.group_id for listing in answer.valid)
+
+    def _topic_names(self) -> list[str]:
+        try:
+            return sorted(self._client.list_topics(timeout=self._timeout).topics)
+        except KafkaException as error:
+            raise self._ours(error, "listing topics") from error
+
+    def _describe(self, names: list[str], where: str) -> dict[str, TopicInfo | None]:
+        if not names:
+            return {}
+        answers: dict[str, TopicInfo | None] = {}
+        try:
+            futures = self._client.describe_topics(TopicCollection(names), request_timeout=self._timeout)
+        except (KafkaException, ValueError) as error:
+            raise self._ours(error, where) from error
+        for name, future in futures.items():
+            try:
+                answers[name] = _topic_info(future.result())
+            except KafkaException as error:
+                if error.args[0].code() not in _GONE:
+                    raise self._ours(error, where) from error
+                answers[name] = None
+        return answers
+
+    def _list_offsets(
+        self, partitions: Iterable[Partition], spec: OffsetSpec, where: str, *, committed_only: bool = True
+    ) -> dict[Partition, int]:
+        wanted = {TopicPartition(topic, number): spec for topic, number in partitions}
+        if not wanted:
+            return {}
+        isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                answers = self._ask_raw(
+                    lambda: self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout)
+                )
+                return {Partition(at.topic, at.partition): found.offset for at, found in answers.items()}
+            except KafkaException as error:
+                if error.args[0].code() not in _NO_LEADER_YET:
+                    raise self._ours(error, where) from error
+                self._check_exist([Partition(at.topic, at.partition) for at in wanted])
+                if time.monotonic() > deadline:
+                    raise self._ours(error, where) from error
+                time.sleep(0.05)
+
+    def _check_exist(self, partitions: list[Partition]) -> None:
+        found = self.describe(partition.topic for partition in partitions)
+        for partition in partitions:
+            found[partition.topic].partition(partition.number)
+
+    def _missing(self, names: list[str]) -> TopicMissing:
+        one = len(names) == 1
+        known = [name for name in self._topic_names() if not name.startswith("__")]
+        close = [found for name in names for found in difflib.get_close_matches(name, known, n=1)]
+        happened = f"the topic{'' if one else 's'} {', '.join(names)} {'does' if one else 'do'} not exist"
+        hint = f" (did you mean {', '.join(dict.fromkeys(close))}?)" if close else ""
+        creates = " && ".join(f"tidegate topics create {name}" for name in names)
+        return TopicMissing(f"{happened}{hint}", f"create {'it' if one else 'them'} with: {creates}")
+
+    def _commit_refusal(self, error: KafkaError, group: str, where: str) -> TidegateError:
+        if error.code() in _FOREIGN_COMMIT:
+            return GroupHasMembers(
+                f"group {group} has members, and the broker takes commits from them alone",
+                "stop every process of the group first",
+            )
+        return self._translate(error, where)
+
+    def _ask(self, where: str, call: Callable[[], Mapping[str, Future[T]]]) -> dict[str, T]:
+        try:
+            return self._ask_raw(call)
+        except (KafkaException, ValueError) as error:
+            raise self._ours(error, where) from error
+
+    @staticmethod
+    def _ask_raw(call: Callable[[], Mapping[K, Future[T]]]) -> dict[K, T]:
+        return {asked: future.result() for asked, future in call().items()}
+
+    def _until(self, where: str, check: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + self._timeout
+        while not check():
+            if time.monotonic() > deadline:
+                raise self._translate(KafkaError(KafkaError._TIMED_OUT), where)
+            time.sleep(0.05)
+
+    def _ours(self, error: Exception, where: str) -> TidegateError:
+        if isinstance(error, KafkaException):
+            return self._translate(error.args[0], where)
+        return self._translate(KafkaError(KafkaError._INVALID_ARG, str(error)), where)
+
+    def _translate(self, error: KafkaError, where: str) -> TidegateError:
+        if hasattr(self, "_client"):
+            self._client.poll(0)  # brings the log lines that say why no connection was made
+        return translate(error, where, self._bootstrap, reason=self._log.last_failure)
+
+
+def _topic_info(found: TopicDescription) -> TopicInfo:
+    replication = len(found.partitions[0].replicas) if found.partitions else 0
+    return TopicInfo(found.name, str(found.topic_id), len(found.partitions), replication, bool(found.is_internal))

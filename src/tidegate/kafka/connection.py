@@ -1,0 +1,209 @@
+"""How to reach a Kafka cluster, and the one border where its errors become ours."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from tidegate.errors import BrokerRefused, BrokerUnreachable, RecordsLost, SettingsError, TidegateError, TopicMissing
+
+ClientSettings = Mapping[str, str | int | float | bool]
+
+logger = logging.getLogger("tidegate.kafka")
+
+_REFUSED = {
+    "enable.auto.commit": "auto-commit moves the group past records that nobody has settled",
+    "auto.commit.interval.ms": "auto-commit moves the group past records that nobody has settled",
+    "enable.auto.offset.store": "Tidegate stores no offset before its record is settled",
+}
+_OURS = {
+    "group.id": "pass group= to from_kafka",
+    "bootstrap.servers": "pass it as the first argument of Kafka(...)",
+    "auto.offset.reset": "pass starting= to from_kafka",
+    "isolation.level": "Tidegate always reads committed records only",
+    "enable.partition.eof": "Tidegate needs it and sets it",
+    "partition.assignment.strategy": "Tidegate always joins cooperatively",
+    "session.timeout.ms": "use the setting session_timeout",
+    "acks": "Tidegate always waits for all in-sync replicas",
+    "enable.idempotence": "Tidegate always produces idempotently",
+}
+
+
+class ClientLog:
+    """Takes the client library's own log lines, so that they reach `logging` and never the terminal.
+
+    They come as errors many times a second while a broker is away. Ours is the one sentence that is raised.
+    """
+
+    def __init__(self) -> None:
+        self.last_failure = ""
+
+    def log(self, _level: int, message: str, *arguments: object) -> None:
+        """Take one line: the client calls this whenever it is polled."""
+        text = message % arguments if arguments else message
+        if found := _CONNECT_FAILURE.search(text):
+            self.last_failure = found.group(1)
+        logger.debug("client_log %s", text)
+
+
+_CONNECT_FAILURE = re.compile(r"(?:Connect to .* failed|Failed to resolve .*?|handshake failed): (.+?)(?: \(after|$)")
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """A cluster: its address, and any client settings that all connections need (security, mostly)."""
+
+    bootstrap: str = "localhost:9092"
+    settings: ClientSettings = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value in self.settings.items():
+            if name in _REFUSED and str(value).lower() not in ("false", "0"):
+                raise SettingsError(f"{name}={value} cannot work: {_REFUSED[name]}", "remove this setting")
+            if name in _OURS:
+                raise SettingsError(f"the client setting {name} is not yours to set", _OURS[name])
+
+    def client(self, **more: str | int | float | bool) -> dict[str, Any]:
+        """Return the settings for one client; names in `more` use underscores for dots."""
+        own = {name: value for name, value in self.settings.items() if name not in _REFUSED}
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "log_level": 3,
+            "logger": ClientLog(),
+            **own,
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+
+
+_UNREACHABLE = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError._WAIT_COORD,
+    KafkaError._WAIT_CACHE,
+    KafkaError._UNKNOWN_BROKER,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REBOOTSTRAP_REQUIRED,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT,
+}
+_MISSING = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_TOPIC_ID,
+    KafkaError.INCONSISTENT_TOPIC_ID,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+}
+_SETTINGS = {
+    KafkaError._INVALID_ARG: "mend or remove that setting",
+    KafkaError._NOT_CONFIGURED: "add that setting",
+    KafkaError.TOPIC_EXCEPTION: "a topic's name has at most 249 of the characters a-z A-Z 0-9 . _ -",
+    KafkaError.INVALID_PARTITIONS: "ask for at least one partition, and for no fewer than the topic has",
+    KafkaError.INVALID_REPLICATION_FACTOR: "ask for at most as many replicas as there are brokers",
+    KafkaError.INVALID_CONFIG: "see Kafka's list of topic settings for the name and its values",
+    KafkaError.INVALID_GROUP_ID: "give the group a name that is not empty",
+    KafkaError.INVALID_SESSION_TIMEOUT: "choose a session_timeout between the broker's group.min and group.max",
+}
+_AUTHENTICATION = "check security.protocol, the sasl.* and the ssl.* settings passed to Kafka(...)"
+_RIGHTS = "ask whoever runs the cluster for that right (an ACL) for your user"
+_MEMBERSHIP = "the group's members changed under the call: try again"
+_SIZE = "send less at once, or raise max.message.bytes of the topic and message.max.bytes of the client"
+_REPLICAS = "wait until the topic has enough in-sync replicas again (min.insync.replicas)"
+_PRODUCER = "another producer has taken this one's place: start again"
+_VERSION = "use Kafka 3.0 or newer"
+_BUSY = "the broker is busy with the same thing: try again in a moment"
+_REFUSALS = {
+    KafkaError._AUTHENTICATION: _AUTHENTICATION,
+    KafkaError._SSL: _AUTHENTICATION,
+    KafkaError.ILLEGAL_SASL_STATE: _AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED: _AUTHENTICATION,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM: _AUTHENTICATION,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: _RIGHTS,
+    KafkaError.GROUP_AUTHORIZATION_FAILED: _RIGHTS,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: _RIGHTS,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _RIGHTS,
+    KafkaError.FENCED_INSTANCE_ID: "another process runs under the same instance= name: give each its own",
+    KafkaError.FENCED_MEMBER_EPOCH: _MEMBERSHIP,
+    KafkaError.ILLEGAL_GENERATION: _MEMBERSHIP,
+    KafkaError.REBALANCE_IN_PROGRESS: _MEMBERSHIP,
+    KafkaError.STALE_MEMBER_EPOCH: _MEMBERSHIP,
+    KafkaError.UNKNOWN_MEMBER_ID: _MEMBERSHIP,
+    KafkaError.NON_EMPTY_GROUP: "stop every process of the group first",
+    KafkaError.UNRELEASED_INSTANCE_ID: "wait for the session timeout of the process that had this name",
+    KafkaError.GROUP_MAX_SIZE_REACHED: "run fewer processes, or raise group.max.size on the broker",
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL: "the group is used by clients of another kind: choose another group",
+    KafkaError.GROUP_ID_NOT_FOUND: "check the group's name: nobody has used it yet",
+    KafkaError._UNKNOWN_GROUP: "check the group's name: nobody has used it yet",
+    KafkaError.TOPIC_ALREADY_EXISTS: "choose another name, or look at it with: tidegate topics show NAME",
+    KafkaError.TOPIC_DELETION_DISABLED: "set delete.topic.enable=true on the broker",
+    KafkaError.POLICY_VIOLATION: "the cluster has a rule of its own about this: ask whoever runs it",
+    KafkaError.MSG_SIZE_TOO_LARGE: _SIZE,
+    KafkaError.RECORD_LIST_TOO_LARGE: _SIZE,
+    KafkaError.INVALID_MSG_SIZE: _SIZE,
+    KafkaError.OFFSET_METADATA_TOO_LARGE: "raise offset.metadata.max.bytes on the broker",
+    KafkaError.INVALID_COMMIT_OFFSET_SIZE: "raise offset.metadata.max.bytes on the broker",
+    KafkaError.NOT_ENOUGH_REPLICAS: _REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _REPLICAS,
+    KafkaError._ISR_INSUFF: _REPLICAS,
+    KafkaError.INVALID_RECORD: "the topic's own rules refuse it (a compacted topic takes no record without a key)",
+    KafkaError.INVALID_TIMESTAMP: "the topic takes only timestamps near the present (message.timestamp.*.max.ms)",
+    KafkaError.KAFKA_STORAGE_ERROR: "look at the broker's disk",
+    KafkaError.THROTTLING_QUOTA_EXCEEDED: "wait, or ask for a larger quota",
+    KafkaError.PRODUCER_FENCED: _PRODUCER,
+    KafkaError.INVALID_PRODUCER_EPOCH: _PRODUCER,
+    KafkaError._FENCED: _PRODUCER,
+    KafkaError._FATAL: "this client cannot go on: start again",
+    KafkaError.CONCURRENT_TRANSACTIONS: _BUSY,
+    KafkaError.UNSTABLE_OFFSET_COMMIT: "a transaction on this group is still open: try again when it has ended",
+    KafkaError.UNSUPPORTED_VERSION: _VERSION,
+    KafkaError._UNSUPPORTED_FEATURE: _VERSION,
+    KafkaError._IN_PROGRESS: _BUSY,
+    KafkaError._PREV_IN_PROGRESS: _BUSY,
+    KafkaError._QUEUE_FULL: "the broker takes records more slowly than they come: send fewer at a time",
+}
+_GONE = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET}
+
+
+def translate(error: KafkaError, where: str, bootstrap: str, *, reason: str = "") -> TidegateError:
+    """Turn a client error into ours, with the cure.
+
+    `where` says what was tried, `reason` why no connection could be made, if that is known.
+    """
+    code, text = error.code(), error.str().rstrip(".")
+    if code in _UNREACHABLE:
+        return BrokerUnreachable(
+            f"Kafka at {bootstrap} does not answer ({where}{': ' if reason else ''}{reason})",
+            "check the address and that it runs (tidegate broker starts one for development)",
+        )
+    if code in _MISSING:
+        return TopicMissing(f"the topic does not exist ({where})", "create it with: tidegate topics create NAME")
+    if code in _SETTINGS:
+        return SettingsError(f"Kafka cannot work with a setting ({where}): {text}", _SETTINGS[code])
+    if code in _GONE:
+        return RecordsLost(f"the offset is not in the log ({where}): {text}", "only retained records can be read")
+    return BrokerRefused(f"Kafka refused ({where}): {text}", _REFUSALS.get(code, f"look up {error.name()} in its log"))
+
+
+@contextmanager
+def translated(where: str, bootstrap: str) -> Iterator[None]:
+    """Let no client error through untranslated."""
+    try:
+        yield
+    except KafkaException as error:
+        raise translate(error.args[0], where, bootstrap) from error

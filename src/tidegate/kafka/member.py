@@ -1,0 +1,192 @@
+"""The driver's one consumer: it holds the membership, gets the callbacks and commits.
+
+One thread owns it. A synchronous commit from another thread while one polls hung.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from tidegate.errors import TidegateError
+from tidegate.kafka.connection import Kafka, translate
+from tidegate.records import Partition
+
+logger = logging.getLogger("tidegate.member")
+
+Partitions = list[Partition]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What is committed for one partition: the mark, and the metadata that goes with it."""
+
+    mark: int
+    metadata: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why a commit was not taken, and whether the same one may be taken later."""
+
+    error: TidegateError
+    is_passing: bool
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """What the owner of the member wants to hear; all are called from inside `poll`."""
+
+    gained: Callable[[Partitions], None]
+    revoked: Callable[[Partitions], None]
+    """Called while the partitions are still ours: commits made inside still count."""
+    lost: Callable[[Partitions], None]
+    """Called when they are somebody else's already: nothing may be committed."""
+    committed: Callable[[Mapping[Partition, Commit], Mapping[Partition, Refused]], None]
+
+
+class Member:
+    """Membership in the group, without ever reading a record."""
+
+    def __init__(self, kafka: Kafka, group: str, session_seconds: float, callbacks: Callbacks) -> None:
+        self._kafka = kafka
+        self._callbacks = callbacks
+        settings = {
+            **kafka.client(
+                group_id=group,
+                enable_auto_commit=False,
+                enable_auto_offset_store=False,
+                partition_assignment_strategy="cooperative-sticky",
+                session_timeout_ms=round(session_seconds * 1000),
+                heartbeat_interval_ms=max(100, min(3000, round(session_seconds * 1000 / 3))),
+                topic_metadata_refresh_interval_ms=10_000,
+                isolation_level="read_committed",
+            ),
+            "on_commit": self._on_commit,
+        }
+        self._consumer = Consumer(settings)
+        self._sent: dict[Partition, Commit] | None = None
+        self.stray_records = 0
+        """Records that reached the member although everything is paused: a bug, counted."""
+
+    def join(self, topics: Iterable[str]) -> None:
+        """Subscribe; the group answers in `poll`."""
+        self._consumer.subscribe(
+            list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def poll(self, seconds: float = 0.0) -> None:
+        """Serve the callbacks; raise what cannot be waited out."""
+        message = self._consumer.poll(seconds)
+        if message is None:
+            return
+        error = message.error()
+        if error is None:
+            self.stray_records += 1
+            logger.error("a record reached the member", extra={"action": "stray_record"})
+        elif error.fatal() or error.code() in _FINAL:
+            raise translate(error, "group membership", self._kafka.bootstrap)
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a commit is on its way; its answer comes through `poll`."""
+        return self._sent is not None
+
+    def commit(self, positions: Mapping[Partition, Commit]) -> None:
+        """Send one commit; the answer comes through `poll`, to the callback `committed`."""
+        try:
+            self._consumer.commit(offsets=_offsets(positions), asynchronous=True)
+            self._sent = dict(positions)
+        except KafkaException as error:
+            self._callbacks.committed({}, dict.fromkeys(positions, self._refused(error.args[0])))
+
+    def commit_now(self, positions: Mapping[Partition, Commit]) -> dict[Partition, Refused]:
+        """Commit and wait for the broker's answer; return what it refused."""
+        try:
+            answers = self._consumer.commit(offsets=_offsets(positions), asynchronous=False) or []
+        except KafkaException as error:
+            return dict.fromkeys(positions, self._refused(error.args[0]))
+        return {_partition(answer): self._refused(answer.error) for answer in answers if answer.error is not None}
+
+    def leave(self) -> None:
+        """Leave the group, so that the partitions go to others at once."""
+        try:
+            self._consumer.close()
+        except (KafkaException, RuntimeError) as error:
+            logger.warning("leaving the group failed: %s", error, extra={"action": "leave_failed"})
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        sent, self._sent = self._sent or {}, None
+        refused = {_partition(one): self._refused(one.error) for one in partitions if one.error is not None}
+        if error is not None:
+            refused |= dict.fromkeys(sent, self._refused(error))
+        taken = {partition: commit for partition, commit in sent.items() if partition not in refused}
+        self._callbacks.committed(taken, refused)
+
+    def _refused(self, error: KafkaError) -> Refused:
+        passing = bool(error.retriable()) or error.code() in _PASSING
+        return Refused(translate(error, "committing offsets", self._kafka.bootstrap), passing)
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        # Offset 0 is never fetched: the marks are read later, by tasks with consumers of their own.
+        # The pause must follow the assign, every time: before it, it silently does nothing.
+        given = [TopicPartition(one.topic, one.partition, 0) for one in partitions]
+        consumer.incremental_assign(given)
+        if given:
+            consumer.pause(given)
+        self._callbacks.gained([_partition(one) for one in partitions])
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._callbacks.revoked([_partition(one) for one in partitions])
+        consumer.incremental_unassign(partitions)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._callbacks.lost([_partition(one) for one in partitions])
+        consumer.incremental_unassign(partitions)
+
+
+def open_member(kafka: Kafka, group: str, session_seconds: float, callbacks: Callbacks) -> Member:
+    """Make the member; a setting that the client refuses is told in one sentence."""
+    try:
+        return Member(kafka, group, session_seconds, callbacks)
+    except KafkaException as error:
+        raise translate(error.args[0], "group membership", kafka.bootstrap) from error
+
+
+_FINAL = {
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+    KafkaError.INVALID_SESSION_TIMEOUT,
+    KafkaError.GROUP_MAX_SIZE_REACHED,
+    KafkaError.FENCED_INSTANCE_ID,
+}
+_PASSING = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._WAIT_COORD,
+    KafkaError._NO_OFFSET,
+    KafkaError._ASSIGNMENT_LOST,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.REQUEST_TIMED_OUT,
+}
+
+
+def _offsets(positions: Mapping[Partition, Commit]) -> list[TopicPartition]:
+    return [TopicPartition(tp.topic, tp.number, one.mark, one.metadata) for tp, one in positions.items()]
+
+
+def _partition(one: TopicPartition) -> Partition:
+    return Partition(one.topic, one.partition)

@@ -1,0 +1,142 @@
+"""Reads assigned partitions inside a Python worker. Never joins a group, never commits."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from tidegate.context import Message
+from tidegate.kafka.connection import Kafka
+from tidegate.records import Partition
+
+logger = logging.getLogger("tidegate.reader")
+
+MOST_AT_ONCE = 2000
+"""Records taken from the client in one call: enough to make the call cheap, few enough to hold."""
+
+
+class ReadFailed(Exception):
+    """Kafka will not give these records: the topic is gone, the rights are missing."""
+
+
+class Reader:
+    """One assigned consumer of one Python worker, kept between rounds with what it has prefetched."""
+
+    def __init__(self, kafka: Kafka, group: str) -> None:
+        self._consumer = Consumer(
+            kafka.client(
+                group_id=group,
+                enable_auto_commit=False,
+                enable_auto_offset_store=False,
+                isolation_level="read_committed",
+                enable_partition_eof=True,
+                # The default would jump to the end in silence where the offset is out of range.
+                auto_offset_reset="error",
+                # The default of 1,000 ms starves the application: half the throughput.
+                fetch_queue_backoff_ms=10,
+                fetch_wait_max_ms=100,
+                # A reader is polled only during rounds; it is no member, so nobody waits for it.
+                max_poll_interval_ms=86_400_000,
+            )
+        )
+        self._positions: dict[Partition, int] = {}
+        self._leftover: list[Message] = []
+        self._ends: dict[Partition, int] = {}
+        self._stopped: set[Partition] = set()
+        self.lost: dict[Partition, int] = {}
+        """Partitions whose records at the asked offset are gone, with the log's start."""
+
+    def begin(self, marks: Mapping[Partition, int]) -> None:
+        """Stand at these marks. Where the last round ended there, what was prefetched is used."""
+        self.lost = {}
+        if not self._stopped and self._positions == dict(marks):
+            return
+        self._stopped = set()
+        self._leftover = []
+        self._ends = {}
+        self._positions = dict(marks)
+        self._consumer.assign([TopicPartition(tp.topic, tp.number, mark) for tp, mark in marks.items()])
+
+    def read(self, most: int, wait_seconds: float) -> list[Message]:
+        """Return what is there, at most `most`; wait for the first record only."""
+        if self._leftover:
+            taken, self._leftover = self._leftover[:most], self._leftover[most:]
+            return taken
+        first = self._consumer.poll(wait_seconds)
+        if first is None:
+            return []
+        more = min(most, MOST_AT_ONCE) - 1
+        batch: list[Any] = [first, *self._consumer.consume(more, 0)] if more else [first]
+        return [message for message in batch if message.error() is None or self._note(message)]
+
+    def put_back(self, messages: list[Message]) -> None:
+        """Keep records that were read but not begun for the next round."""
+        self._leftover = messages + self._leftover
+
+    def stand_at(self, partition: Partition, position: int) -> None:
+        """Note how far the work on a partition has come."""
+        self._positions[partition] = position
+
+    def take_ends(self) -> dict[Partition, int]:
+        """Return the log ends that were reached, markers and gaps included; each is given once.
+
+        An end is held back while records of its partition wait in memory.
+        """
+        if not self._ends:
+            return {}
+        waiting = {(message.topic(), message.partition()) for message in self._leftover}
+        ready = {partition: end for partition, end in self._ends.items() if partition not in waiting}
+        for partition in ready:
+            del self._ends[partition]
+        return ready
+
+    def stop(self, partition: Partition) -> None:
+        """Read no more of this partition in this round; the next round begins anew at its mark."""
+        self._stopped.add(partition)
+        self._leftover = [m for m in self._leftover if (m.topic(), m.partition()) != partition]
+        self._consumer.pause([TopicPartition(*partition)])
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
+
+    def _note(self, message: Any) -> bool:  # the client's class is not exported as a type
+        """Take note of an event that is no record; always False."""
+        error = message.error()
+        partition = Partition(message.topic() or "", message.partition() if message.partition() is not None else -1)
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._ends[partition] = message.offset()
+        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            low, _ = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=10)
+            self.lost[partition] = low
+        elif error.retriable() or error.code() in _PASSING:
+            logger.debug("reading goes on", extra={"action": "read_disturbed", "error": error.str()})
+        else:
+            raise ReadFailed(f"{partition}: {error.str()}")
+        return False
+
+
+_PASSING = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError._MAX_POLL_EXCEEDED,
+}
+
+_readers: dict[str, Reader] = {}
+
+
+def worker_reader(kafka: Kafka, group: str) -> Reader:
+    """Return this worker's reader for a group, made after the fork and kept between rounds."""
+    key = json.dumps([kafka.bootstrap, dict(kafka.settings), group], sort_keys=True)
+    if key not in _readers:
+        try:
+            _readers[key] = Reader(kafka, group)
+        except KafkaException as error:
+            raise ReadFailed(str(error.args[0])) from error
+    return _readers[key]

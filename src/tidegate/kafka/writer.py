@@ -1,0 +1,95 @@
+"""Writing records so that each is acknowledged by all in-sync replicas, once and in order, or reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from tidegate.kafka.connection import ClientLog, Kafka, translate, translated
+from tidegate.records import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tidegate.errors import TidegateError
+
+_ANY_PARTITION = -1
+_NO_TIMESTAMP = 0
+_QUEUE_WAIT_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """What became of one record: its offset, or why it was not written."""
+
+    partition: Partition
+    record_offset: int | None = None
+    error: TidegateError | None = None
+
+
+class Writer:
+    """An idempotent producer. Every record gets exactly one `Ack`, from inside `send`, `poll` or `flush`.
+
+    An `Ack` with an error means: not known to be written. A record whose answer was lost may still be there.
+    """
+
+    def __init__(self, kafka: Kafka, *, delivery_seconds: float = 30.0) -> None:
+        self._bootstrap = kafka.bootstrap
+        settings = kafka.client(
+            enable_idempotence=True, acks="all", delivery_timeout_ms=max(1, int(delivery_seconds * 1000))
+        )
+        self._log: ClientLog = settings["logger"]
+        with translated("connecting", self._bootstrap):
+            self._producer = Producer(settings)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_ack: Callable[[Ack], None],
+    ) -> None:
+        """Queue one record. A full queue is waited for: this is what holds a fast caller back."""
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            number = message.partition()
+            at = Partition(topic, _ANY_PARTITION if number is None else number)
+            on_ack(Ack(at, message.offset()) if error is None else Ack(at, error=self._ours(error, topic)))
+
+        chosen = _ANY_PARTITION if partition is None else partition
+        while True:
+            try:
+                self._producer.produce(
+                    topic,
+                    value=value,
+                    key=key,
+                    partition=chosen,
+                    headers=list(headers),
+                    timestamp=_NO_TIMESTAMP if timestamp_ms is None else timestamp_ms,
+                    on_delivery=delivered,
+                )
+            except BufferError:
+                self._producer.poll(_QUEUE_WAIT_SECONDS)
+            except KafkaException as error:  # refused before it was queued: too large, or no such partition
+                on_ack(Ack(Partition(topic, chosen), error=self._ours(error.args[0], topic)))
+                return
+            else:
+                self._producer.poll(0)
+                return
+
+    def poll(self, wait_seconds: float = 0.0) -> None:
+        """Hand out the acks that have come, waiting for the first if none has."""
+        self._producer.poll(wait_seconds)
+
+    def flush(self, timeout_seconds: float) -> int:
+        """Wait until every record has its ack; return how many still have none."""
+        return self._producer.flush(timeout_seconds)
+
+    def _ours(self, error: KafkaError, topic: str) -> TidegateError:
+        return translate(error, f"writing to {topic}", self._bootstrap, reason=self._log.last_failure)

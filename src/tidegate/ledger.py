@@ -1,0 +1,266 @@
+"""Pure: the mark and *ahead* of one partition, and how a commit's metadata carries them.
+
+No client, no clock, no thread. Proved by a table and by random schedules in `tests/unit/test_ledger.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from tidegate.records import Done, Position
+
+METADATA_BYTES = 4000
+"""Most that a commit's metadata may hold. Kafka refuses the whole commit call above 4,096 by default."""
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+class Ledger:
+    """The open and settled offsets of one partition.
+
+    `mark` follows Kafka: it is the first offset *not* yet settled.
+    A gap is not a hold. Compaction and transaction markers leave holes, so the
+    ledger waits only for offsets it was given, never for a range it assumed.
+    """
+
+    def __init__(self, position: Position) -> None:
+        self._read: deque[int] = deque()
+        self._settled: set[int] = set()
+        self._end = position.mark
+        self._before = position.ahead
+        self._done: dict[int, Done] = dict(position.done)
+
+    def read(self, record_offset: int) -> bool:
+        """Take responsibility for a record; False if an earlier round has settled it already."""
+        if record_offset < self._end:
+            raise ValueError(f"offset {record_offset} was read twice: the ledger stands at {self._end}")
+        self._end = record_offset + 1
+        self._read.append(record_offset)
+        if _holds(self._before, record_offset):
+            self._settled.add(record_offset)
+            self._shrink()
+            return False
+        return True
+
+    def settle(self, record_offset: int) -> None:
+        """Nothing more will be done for this record."""
+        self._settled.add(record_offset)
+        self._done.pop(record_offset, None)
+        self._shrink()
+
+    def settle_through(self, end: int) -> None:
+        """Everything read before `end` is settled, in order: the ordered path, once per batch."""
+        self._end = max(self._end, end)
+        while self._read and self._read[0] < end:
+            self._settled.discard(self._read.popleft())
+        if self._done:
+            self._done = {offset: done for offset, done in self._done.items() if offset >= end}
+
+    def reach(self, end: int) -> None:
+        """The reader stands at `end`: what lies before and was not read is a gap."""
+        self._end = max(self._end, end)
+
+    def note_done(self, record_offset: int, done: Done) -> None:
+        """Remember which sinks and children of an unsettled record already have it."""
+        if done:
+            self._done[record_offset] = done
+
+    def done(self, record_offset: int) -> Done:
+        """Which sinks and children of this record already have it."""
+        return self._done.get(record_offset, frozenset())
+
+    def is_settled(self, record_offset: int) -> bool:
+        """Whether this offset needs no more work."""
+        return record_offset < self.mark or record_offset in self._settled or _holds(self._before, record_offset)
+
+    @property
+    def mark(self) -> int:
+        """Where a restart resumes without skipping open work."""
+        return self._read[0] if self._read else self._end
+
+    @property
+    def position(self) -> Position:
+        """What a commit should store now."""
+        mark = self.mark
+        unread = tuple((max(first, self._end), end) for first, end in self._before if end > self._end)
+        done = {offset: done for offset, done in self._done.items() if offset >= mark}
+        return Position(mark, _merge([*self._settled_ranges(), *unread]), done)
+
+    def _settled_ranges(self) -> Iterator[tuple[int, int]]:
+        """Settled stretches beyond the mark; a gap between two settled records belongs to the stretch."""
+        first: int | None = None
+        for record_offset in self._read:
+            if record_offset in self._settled:
+                first = record_offset if first is None else first
+            elif first is not None:
+                yield first, record_offset
+                first = None
+        if first is not None:
+            yield first, self._end
+
+    def _shrink(self) -> None:
+        while self._read and self._read[0] in self._settled:
+            self._settled.remove(self._read.popleft())
+
+
+def _holds(ranges: Ranges, record_offset: int) -> bool:
+    return any(first <= record_offset < end for first, end in ranges)
+
+
+def _merge(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    merged: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((first, end))
+    return tuple(merged)
+
+
+# --- the coding -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Home:
+    """Whose commit it is. The checksum covers it, so that copied metadata is never believed."""
+
+    group: str
+    topic_id: str
+    partition: int
+    sinks: str
+    """Fingerprint of the pipeline's sinks: what is *done* is only meaningful for the same sinks."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a commit said: the position, and the topic it was made for (None: not by Tidegate)."""
+
+    position: Position
+    topic_id: str | None
+
+
+def encode(position: Position, home: Home) -> str:
+    """Write a position as a commit's metadata, within METADATA_BYTES.
+
+    *ahead* is never dropped: callers stop reading before it grows too large.
+    *done* is: then sinks that had a half-finished record get it again.
+    """
+    body: dict[str, object] = {"tidegate": 1, "topic": home.topic_id}
+    if position.ahead:
+        body["ahead"] = _code_ranges(position.ahead, position.mark)
+    text = _seal(body, position.mark, home)
+    if len(text) > METADATA_BYTES:
+        raise ValueError(f"{len(position.ahead)} stretches of ahead do not fit in {METADATA_BYTES} bytes")
+    if position.done:
+        body["sinks"] = home.sinks
+        body["done"] = {str(offset): _code_done(done) for offset, done in position.done.items()}
+        fuller = _seal(body, position.mark, home)
+        text = fuller if len(fuller) <= METADATA_BYTES else text
+    return text
+
+
+def decode(mark: int, metadata: str | None, home: Home) -> Stored:
+    """Read a commit. Foreign or broken metadata is ignored: that repeats work and loses nothing."""
+    try:
+        body = orjson.loads((metadata or "").rstrip("\0"))  # the client stores a closing NUL
+        if not isinstance(body, dict) or body.get("tidegate") != 1:
+            return Stored(Position(mark), None)
+        topic_id = body["topic"]
+        written_for = Home(home.group, topic_id, home.partition, home.sinks)
+        if body.pop("sum") != _checksum(body, mark, written_for):
+            return Stored(Position(mark), None)
+        ahead = _decode_ranges(body["ahead"], mark) if "ahead" in body else ()
+        done = {int(at): _decode_done(text) for at, text in body.get("done", {}).items()}
+    except (ValueError, KeyError, TypeError, IndexError):
+        return Stored(Position(mark), None)
+    if body.get("sinks") != home.sinks:
+        done = {}
+    return Stored(Position(mark, ahead, done), topic_id)
+
+
+def _seal(body: Mapping[str, object], mark: int, home: Home) -> str:
+    return orjson.dumps({**body, "sum": _checksum(body, mark, home)}).decode()
+
+
+def _checksum(body: Mapping[str, object], mark: int, home: Home) -> str:
+    covered = [home.group, home.topic_id, home.partition, mark, body]
+    return hashlib.blake2b(orjson.dumps(covered, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
+
+
+def _code_ranges(ranges: Ranges, mark: int) -> str:
+    """Code as runs (short when few stretches) or as bits (short when many): whichever is shorter."""
+    runs = _varints(number for pair in _deltas(ranges, mark) for number in pair)
+    span = ranges[-1][1] - mark
+    if span // 8 > len(runs):
+        return "r" + _text(runs)
+    bits = bytearray(span // 8 + 1)
+    for first, end in ranges:
+        for place in range(first - mark, end - mark):
+            bits[place // 8] |= 1 << (place % 8)
+    return min("r" + _text(runs), "b" + _text(bytes(bits)), key=len)
+
+
+def _decode_ranges(text: str, mark: int) -> Ranges:
+    raw = _bytes(text[1:])
+    if text[0] == "b":
+        places = [place for place in range(len(raw) * 8) if raw[place // 8] >> (place % 8) & 1]
+        return _merge((mark + place, mark + place + 1) for place in places)
+    numbers = list(_unvarint(raw))
+    ranges, at = [], mark
+    for skip, length in zip(numbers[::2], numbers[1::2], strict=True):
+        ranges.append((at + skip, at + skip + length))
+        at += skip + length
+    return tuple(ranges)
+
+
+def _deltas(ranges: Ranges, mark: int) -> Iterator[tuple[int, int]]:
+    at = mark
+    for first, end in ranges:
+        yield first - at, end - first
+        at = end
+
+
+def _code_done(done: Done) -> str:
+    return _text(_varints(number for pair in sorted(done) for number in pair))
+
+
+def _decode_done(text: str) -> Done:
+    numbers = list(_unvarint(_bytes(text)))
+    return frozenset(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def _varints(numbers: Iterable[int]) -> bytes:
+    out = bytearray()
+    for number in numbers:
+        rest = number
+        while rest > 0x7F:
+            out.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        out.append(rest)
+    return bytes(out)
+
+
+def _unvarint(raw: bytes) -> Iterator[int]:
+    number = shift = 0
+    for byte in raw:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            yield number
+            number = shift = 0
+    if shift:
+        raise ValueError("cut short in the middle of a number")
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _bytes(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,29 @@
+"""Which cluster an operation talks to, when the caller names none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.connection import Kafka
+from tidegate.settings import resolve
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster, and how long to wait for its answers."""
+
+    kafka: Kafka
+    timeout_seconds: float
+
+    @cached_property
+    def admin(self) -> Admin:
+        """The one admin connection of an operation."""
+        return Admin(self.kafka, self.timeout_seconds)
+
+
+def chosen_cluster(kafka: Kafka | None = None) -> Cluster:
+    """Return the caller's cluster, or the one that the settings name."""
+    values = resolve().values
+    return Cluster(kafka or Kafka(values.bootstrap), values.broker_timeout)

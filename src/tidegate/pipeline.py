@@ -1,0 +1,168 @@
+"""What the user writes: an immutable description, checked as it is built, frozen into a plan."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from tidegate.errors import SettingsError
+from tidegate.kafka.connection import Kafka
+from tidegate.settings import Resolved, resolve, seconds
+from tidegate.steps import Plan, Sink, Step, Value, name_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession  # noqa: TID251  # a type only, never imported at run time
+
+    from tidegate.records import Report
+
+Starting = Literal["earliest", "latest", "none"]
+Lost = Literal["stop", "earliest", "latest"]
+Until = Literal["stopped", "caught-up"]
+
+_STARTINGS = ("earliest", "latest", "none")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where records come from, and for which group."""
+
+    topics: tuple[str, ...]
+    group: str
+    kafka: Kafka | None
+    starting: Starting
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Records from Kafka, through functions, into sinks. Immutable: every method returns a new one."""
+
+    source: Source
+    steps: tuple[Step, ...] = ()
+    sinks: tuple[Sink, ...] = ()
+    chosen: Mapping[str, object] = field(default_factory=dict)
+    """Settings given by methods of the pipeline; they outrank the environment and the file."""
+
+    def map(self, function: Callable[[Any], Any]) -> Pipeline:
+        """Replace each value by the function's answer."""
+        return self._with_step("map", function)
+
+    def filter(self, function: Callable[[Any], Any]) -> Pipeline:
+        """Keep values for which the function says yes; the others are settled without an effect."""
+        return self._with_step("filter", function)
+
+    def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> Pipeline:
+        """Replace each value by several; the record is settled when all of them are.
+
+        The function must give the same children in the same order for the same value: a repeat
+        skips the sinks of those children that already have them, by their number.
+        """
+        return self._with_step("flat_map", function)
+
+    def sink(self, write: Callable[[Any], object], *, when: Callable[[Any], object] | None = None) -> Pipeline:
+        """Hand each value to a callable. Returning settles, raising fails the record.
+
+        Several sinks get the same value, in the order written; the record is settled when all
+        have it, and a repeat calls only those that do not. `when` chooses the values for this sink.
+        """
+        _refuse_uncallable("sink", write)
+        if when is not None:
+            _refuse_uncallable("when", when)
+        return replace(self, sinks=(*self.sinks, Sink(write, when)))
+
+    def commit_every(self, duration: str | float, *, records: int | None = None) -> Pipeline:
+        """Commit at least this often, or after this many records of a lane.
+
+        `records=1` commits after every single record: nothing settled ever runs again after a
+        crash but the record in hand. It costs one Spark job per record.
+        """
+        chosen = self._choose("commit_every", seconds(duration))
+        return chosen if records is None else chosen._choose("commit_records", records)
+
+    def lanes(self, count: int) -> Pipeline:
+        """Run at most this many rounds at a time (default: Spark's task slots)."""
+        return self._choose("lanes", count)
+
+    def parallel(self, *, timeout: str | float) -> Pipeline:
+        """Fail a record whose attempt takes longer than this, and end the worker that ran it."""
+        return self._choose("timeout", seconds(timeout))
+
+    def run(
+        self,
+        *,
+        until: Until = "stopped",
+        spark: SparkSession | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> Report:
+        """Run until stopped by a signal or a failed record, or until caught up; return the report.
+
+        `until="caught-up"` reads where the topics end once, at the start, and returns when
+        everything before is settled. `spark` runs on your session instead of an own one.
+        `settings` outrank the environment and the file for this run.
+        """
+        from tidegate.engine.run import run_pipeline  # noqa: PLC0415  # building a pipeline must not load Spark
+
+        return run_pipeline(self, until=until, session=spark, more=settings or {})
+
+    def plan(self) -> Plan:
+        """Freeze the work for one record."""
+        if not self.sinks:
+            raise SettingsError("the pipeline has no sink", "end it with .sink(a_callable)")
+        return Plan(self.steps, self.sinks)
+
+    def resolved(self, more: Mapping[str, object] | None = None) -> Resolved:
+        """Return every setting of this pipeline with its source."""
+        bootstrap = self.source.kafka.bootstrap if self.source.kafka is not None else None
+        return resolve({"bootstrap": bootstrap, **self.chosen, **(more or {})})
+
+    def _with_step(self, kind: Literal["map", "filter", "flat_map"], function: Callable[[Value], Value]) -> Pipeline:
+        _refuse_uncallable(kind, function)
+        if self.sinks:
+            raise SettingsError(
+                f"{kind}({name_of(function)}) stands after a sink", "put all steps before the first sink"
+            )
+        return replace(self, steps=(*self.steps, Step(kind, function)))
+
+    def _choose(self, name: str, value: object) -> Pipeline:
+        if name in self.chosen:
+            raise SettingsError(f"{name} is set twice in this pipeline", "keep one of the two")
+        chosen = {**self.chosen, name: value}
+        resolve({name: value for name, value in chosen.items() if name not in ("commit_every", "timeout")})
+        return replace(self, chosen=chosen)
+
+
+def from_kafka(
+    topics: str | Iterable[str],
+    *,
+    group: str,
+    kafka: Kafka | str | None = None,
+    starting: Starting = "earliest",
+) -> Pipeline:
+    """Begin a pipeline: read one or several topics as a consumer group.
+
+    `starting` is used only for a topic for which the group has no commit at all, and the positions
+    it chooses are committed before the first record is read: `earliest` (all that is retained),
+    `latest` (only what comes from now on), `none` (that is an error). `kafka` is an address or a
+    `tg.Kafka(address, client_settings)`; default: the setting `bootstrap`.
+    """
+    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    if not names or not all(names):
+        raise SettingsError("from_kafka has no topic", 'name one: from_kafka("orders", group="billing")')
+    if len(set(names)) != len(names):
+        raise SettingsError(f"a topic is named twice in {list(names)}", "name each once")
+    if not group:
+        raise SettingsError("from_kafka has no group", 'name one: from_kafka("orders", group="billing")')
+    if starting not in _STARTINGS:
+        raise SettingsError(f"starting={starting!r} is unknown", f"choose one of {', '.join(_STARTINGS)}")
+    return Pipeline(Source(names, group, Kafka(kafka) if isinstance(kafka, str) else kafka, starting))
+
+
+def _refuse_uncallable(what: str, function: object) -> None:
+    if not callable(function):
+        raise SettingsError(f"{what}({function!r}) is not callable", "pass a function")
+    if inspect.iscoroutinefunction(function):
+        raise SettingsError(
+            f"{what}({name_of(function)}) is an async function, which would never be awaited",
+            "pass a plain def",
+        )

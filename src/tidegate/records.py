@@ -1,0 +1,152 @@
+"""Plain frozen data that every part may hold: no client, no thread, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+
+class Partition(NamedTuple):
+    """One source partition: a topic's name and the partition's number."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.number}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One Kafka record, as `tg.current()` gives it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: datetime | None
+    attempt: int
+    stable_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A record that failed: where, why, and what of it was already done.
+
+    Plain text only: users' exceptions need not survive a trip between processes.
+    """
+
+    partition: Partition
+    record_offset: int
+    error_type: str
+    message: str
+    traceback: str = ""
+    attempts: int = 1
+
+
+Done = frozenset[tuple[int, int]]
+"""What of one record already has its effect: pairs of (child number, sink number)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where one partition stands: what a commit stores and a restart resumes from."""
+
+    mark: int
+    ahead: tuple[tuple[int, int], ...] = ()
+    """Settled offsets beyond the mark, as ranges [first, end)."""
+    done: Mapping[int, Done] = field(default_factory=dict)
+    """For records that failed half way: the children and sinks that already have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedPartition:
+    """One partition of a lease: where to read on, and for which epoch."""
+
+    partition: Partition
+    epoch: int
+    position: Position
+    until: int | None = None
+    """The end offset to reach, where the run is to end when caught up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds one round, counted from its start."""
+
+    read_seconds: float
+    quiet_seconds: float
+    """End when something is settled and nothing more came for this long."""
+    idle_seconds: float
+    """End when nothing came at all for this long."""
+    attempt_seconds: float
+    records: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The work of one round on one lane."""
+
+    lane: int
+    round: int
+    partitions: tuple[LeasedPartition, ...]
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOutcome:
+    """What one round did for one partition."""
+
+    partition: Partition
+    epoch: int
+    position: Position
+    failure: Failure | None = None
+    lost_before: int | None = None
+    """The log's start, where it lies beyond the mark: records were lost to retention."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a round brings back to the driver."""
+
+    lane: int
+    round: int
+    partitions: tuple[PartitionOutcome, ...]
+    settled: int = 0
+    seconds: float = 0.0
+    """From the first line of the task to its last, for the share of time outside rounds."""
+    broken: str | None = None
+    """The task could not work at all (an import failed, the topic is gone): why."""
+    is_repeat: bool = False
+    """Spark ran the task a second time; it did nothing, since the first may have settled records."""
+    holds_resources: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a run ended: what `run()` returns."""
+
+    group: str
+    settled: int
+    marks: Mapping[Partition, int]
+    failures: tuple[Failure, ...] = ()
+    lost: int = 0
+    unfinished: tuple[Partition, ...] = ()
+    """Partitions whose round outlived the stop budget: what it did may run again."""
+    retried: int = 0
+    dead: int = 0
+    skipped: int = 0
+
+    @property
+    def failure(self) -> Failure | None:
+        """The failure that stopped the run, if one did."""
+        return self.failures[0] if self.failures else None
+
+    @property
+    def exit_code(self) -> int:
+        """0 if the run did what it was asked to, 3 if it stopped at a failed record."""
+        return 3 if self.failures else 0

@@ -1,0 +1,221 @@
+"""Every setting, checked, with its source: argument, `TIDEGATE_*`, `tidegate.toml`, default.
+
+This is the only module that reads the environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from tidegate.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILE_NAME = "tidegate.toml"
+PREFIX = "TIDEGATE_"
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
+
+
+def seconds(duration: str | float) -> float:
+    """Turn a duration such as `"200ms"`, `"10m"` or `1.5` (seconds) into seconds."""
+    if isinstance(duration, bool) or not isinstance(duration, str | int | float):
+        raise SettingsError(f"{duration!r} is not a duration", 'write it like "200ms", "5s", "10m", or as seconds')
+    if isinstance(duration, str):
+        match = _DURATION.fullmatch(duration)
+        if match is None:
+            raise SettingsError(f"{duration!r} is not a duration", 'write it like "200ms", "5s", "10m", or as seconds')
+        return float(match.group(1)) * _UNITS[match.group(2)]
+    if not 0 <= duration < float("inf"):
+        raise SettingsError(f"{duration!r} is not a duration", "it must be zero or more seconds")
+    return float(duration)
+
+
+def _seconds_or_number(value: object) -> float:
+    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
+        return float(value)  # the environment knows text only
+    try:
+        return seconds(value)  # type: ignore[arg-type]  # seconds() refuses what is neither text nor number
+    except SettingsError as error:
+        raise ValueError(str(error)) from None
+
+
+Duration = Annotated[float, BeforeValidator(_seconds_or_number)]
+
+
+class Settings(BaseModel):
+    """What can be chosen for a run. Durations are seconds, or text like `"200ms"`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bootstrap: str = Field("localhost:9092", description="Kafka's address: host:port, several with commas.")
+    master: str = Field(
+        "local[*]",
+        description="Where Spark runs. local[N] runs N tasks at a time in this process's machine.",
+    )
+    commit_every: Duration = Field(
+        5.0,
+        gt=0,
+        description="Longest time a round reads before its marks are committed. Shorter: fewer repeats after a "
+        "crash, more Spark jobs. Longer: the reverse. Neither loses a record.",
+    )
+    commit_records: int | None = Field(
+        None,
+        ge=1,
+        description="Most records between two commits of a lane. 1 commits every single record: exact, and slow "
+        "(one Spark job each).",
+    )
+    lanes: int | None = Field(
+        None,
+        ge=1,
+        description="How many rounds may run at a time. Default: Spark's task slots, at most one per partition. "
+        "More than the slots would starve each other and is refused.",
+    )
+    timeout: Duration = Field(
+        20.0,
+        gt=0,
+        description="Longest time for one attempt at one record. A record that takes longer has failed, and the "
+        "Python worker that ran it is ended.",
+    )
+    stop_budget: Duration = Field(
+        30.0,
+        gt=0,
+        description="Longest time that work in flight gets to finish on SIGTERM, Ctrl-C or a rebalance. What is "
+        "not finished then runs again after the restart.",
+    )
+    session_timeout: Duration = Field(
+        10.0,
+        gt=0,
+        description="How long the group waits for a dead process before its partitions go to others. Shorter: a "
+        "restart after a crash begins sooner. Longer: a frozen machine keeps its partitions.",
+    )
+    broker_timeout: Duration = Field(
+        10.0, gt=0, description="How long to wait for an answer from Kafka before saying that it cannot be reached."
+    )
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The settings of a run, and where each came from."""
+
+    values: Settings
+    sources: Mapping[str, str]
+
+
+def environment_name(setting: str) -> str:
+    """Return the environment variable of a setting."""
+    return PREFIX + setting.upper()
+
+
+def resolve(arguments: Mapping[str, object] | None = None, folder: Path | None = None) -> Resolved:
+    """Gather every setting from its strongest source and check it."""
+    known = list(Settings.model_fields)
+    merged: dict[str, Any] = {}
+    sources = dict.fromkeys(known, "default")
+    for source, given in (
+        (FILE_NAME, _from_file(folder or Path.cwd())),
+        ("environment", _from_environment(known)),
+        ("argument", {name: value for name, value in (arguments or {}).items() if value is not None}),
+    ):
+        for name, value in given.items():
+            if name not in known:
+                raise SettingsError(f"unknown setting {name!r} ({source})", _suggest(name, known))
+            merged[name] = value
+            sources[name] = environment_name(name) if source == "environment" else source
+    try:
+        values = Settings.model_validate(merged)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        reason = str(first["msg"]).removeprefix("Value error, ")
+        raise SettingsError(
+            f"setting {name}={merged.get(name)!r} ({sources.get(name, 'argument')}) cannot work: {reason}",
+            "see docs/settings.md",
+        ) from None
+    _check_budget(values)
+    return Resolved(values, sources)
+
+
+def _check_budget(values: Settings) -> None:
+    """Refuse rounds that could not end within the stop budget."""
+    longest = values.commit_every + values.timeout
+    if longest > values.stop_budget:
+        raise SettingsError(
+            f"a round may last commit_every + timeout = {longest:g}s, longer than stop_budget={values.stop_budget:g}s",
+            f"set stop_budget to at least {longest:g}s, or shorten one of the two",
+        )
+
+
+def _suggest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known settings: {', '.join(sorted(known))}"
+
+
+def _from_file(folder: Path) -> dict[str, Any]:
+    path = folder / FILE_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}", "mend that line") from None
+
+
+# Variables that steer the tools around a run, not the run itself.
+CACHE_VARIABLE = "TIDEGATE_CACHE"
+DEBUG_VARIABLE = "TIDEGATE_DEBUG"
+_OTHERS = {CACHE_VARIABLE, DEBUG_VARIABLE}
+
+
+def _from_environment(known: list[str]) -> dict[str, str]:
+    found = {}
+    for variable, value in os.environ.items():
+        if not variable.startswith(PREFIX) or variable in _OTHERS:
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name not in known:
+            raise SettingsError(f"unknown setting {variable} (environment)", _suggest(name, known))
+        found[name] = value
+    return found
+
+
+def cache_folder() -> Path:
+    """Where downloaded parts (the development broker's jars) are kept between runs."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tidegate"
+
+
+def debug_asked() -> bool:
+    """Whether TIDEGATE_DEBUG asks for Java's own logs and stack traces."""
+    return os.environ.get(DEBUG_VARIABLE, "") not in ("", "0", "false")
+
+
+def java_home() -> Path | None:
+    """Return JAVA_HOME, where it is set."""
+    home = os.environ.get("JAVA_HOME")
+    return Path(home) if home else None
+
+
+def choose_worker_python(executable: str) -> None:
+    """Make Spark's Python workers use this interpreter, unless PYSPARK_PYTHON says otherwise.
+
+    Without it they use `python3` from the PATH, which has none of this environment's packages.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", executable)

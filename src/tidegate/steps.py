@@ -1,0 +1,147 @@
+"""Pure: one record through the steps and into its sinks. This is the hot path."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tidegate.context import Hand
+from tidegate.records import Done
+
+Value = Any
+"""What flows between users' functions: theirs to choose."""
+Chain = Callable[[Value], None]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step before the sinks."""
+
+    kind: Literal["map", "filter", "flat_map"]
+    function: Callable[[Value], Value]
+
+
+@dataclass(frozen=True)
+class Sink:
+    """One sink, and the condition under which it gets a value."""
+
+    write: Callable[[Value], object]
+    when: Callable[[Value], object] | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The work for one record: what a pipeline sends to the workers."""
+
+    steps: tuple[Step, ...]
+    sinks: tuple[Sink, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """Change when the sinks change, so that progress noted for others is never believed."""
+        kinds = [step.kind for step in self.steps if step.kind == "flat_map"]
+        names = [f"{name_of(sink.write)}/{sink.when is not None}" for sink in self.sinks]
+        return hashlib.blake2b(repr((kinds, names)).encode(), digest_size=6).hexdigest()
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """Return what a person would call this function."""
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return str(name)
+
+
+class Runner:
+    """Runs a plan, one record at a time. `done` tells after a failure what already has its effect."""
+
+    def __init__(self, plan: Plan, hand: Hand) -> None:
+        self._plan = plan
+        self._hand = hand
+        self._child = 0
+        self._before: Done = frozenset()
+        self._done: set[tuple[int, int]] = set()
+        self._has_children = any(step.kind == "flat_map" for step in plan.steps)
+        self.tracks_progress = len(plan.sinks) > 1 or self._has_children
+        """Whether a record can be half done at all; where it cannot, nothing is noted per record."""
+        self._chain = self._compile()
+
+    @property
+    def run(self) -> Chain:
+        """The whole chain for one value; raises what a user's function raised."""
+        return self._run_noting if self.tracks_progress else self._chain
+
+    @property
+    def done(self) -> Done:
+        """What of the record in hand has its effect by now."""
+        return self._before | self._done
+
+    def resume(self, done: Done) -> None:
+        """Skip these sinks of these children in the next record: an earlier attempt did them."""
+        self._before = done
+
+    def _run_noting(self, value: Value) -> None:
+        self._child = 0
+        if self._done:
+            self._done = set()
+        self._chain(value)
+        self._before = frozenset()
+        self._hand.suffix = ""
+
+    def _compile(self) -> Chain:
+        chain = self._into_sinks if self.tracks_progress else self._into_one_sink()
+        for step in reversed(self._plan.steps):
+            chain = self._before_chain(step, chain)
+        return chain
+
+    def _into_one_sink(self) -> Chain:
+        sink = self._plan.sinks[0]
+        write, when = sink.write, sink.when
+        if when is None:
+            return write  # type: ignore[return-value]  # a sink's answer is not used
+
+        def write_when(value: Value) -> None:
+            if when(value):
+                write(value)
+
+        return write_when
+
+    def _into_sinks(self, value: Value) -> None:
+        """Sinks are called in the order written; one is called only when those before it have the value."""
+        child = self._child
+        self._child += 1
+        for number, sink in enumerate(self._plan.sinks):
+            if (child, number) in self._before:
+                continue
+            self._hand.suffix = self._suffix(child, number)
+            if sink.when is None or sink.when(value):
+                sink.write(value)
+            self._done.add((child, number))
+
+    def _suffix(self, child: int, sink: int) -> str:
+        return (f"/{child}" if self._has_children else "") + (f"/{sink}" if len(self._plan.sinks) > 1 else "")
+
+    def _before_chain(self, step: Step, rest: Chain) -> Chain:
+        function = step.function
+        if step.kind == "map":
+
+            def run_map(value: Value) -> None:
+                rest(function(value))
+
+            return run_map
+        if step.kind == "filter":
+
+            def run_filter(value: Value) -> None:
+                if function(value):
+                    rest(value)
+                else:
+                    self._child += 1  # a dropped child keeps its number, so its brothers keep theirs
+
+            return run_filter
+
+        def run_flat_map(value: Value) -> None:
+            children: Iterable[Value] = function(value)
+            for child in children:
+                rest(child)
+
+        return run_flat_map

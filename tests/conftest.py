@@ -1,0 +1,45 @@
+"""The one broker of a run, and its log beside every failure that used it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import is_alive
+from tidegate.dev.broker import Broker
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+_BROKER = pytest.StashKey[Broker]()
+_LOG_LINES = 60
+
+
+@pytest.fixture(scope="session")
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A real Kafka, one for the whole run. Give every test topics and groups of its own."""
+    with Broker() as running:
+        request.config.stash[_BROKER] = running
+        yield running
+        pid = running.pid
+    assert pid is not None
+    assert not is_alive(pid), f"the broker outlived its test run as process {pid}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    running = item.config.stash.get(_BROKER, None)
+    if report.failed and running is not None and "broker" in getattr(item, "fixturenames", ()):
+        report.sections.append((f"the last {_LOG_LINES} lines of the broker's log", running.log_tail(_LOG_LINES)))
+    return report
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs the broker or Spark, so that nobody can forget to."""
+    for item in items:
+        if "broker" in getattr(item, "fixturenames", ()) or "broker" in item.path.parts:
+            item.add_marker(pytest.mark.broker)
+        if "spark" in item.path.parts:
+            item.add_marker(pytest.mark.spark)

@@ -1,0 +1,212 @@
+"""Settings: where each comes from, what is refused, and what the refusal says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tidegate import settings
+from tidegate.errors import SettingsError
+from tidegate.settings import Settings, environment_name, resolve, seconds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(environment_name(name), raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+DURATIONS = [
+    # given      seconds  because
+    ("200ms", 0.2, "milliseconds"),
+    ("5s", 5.0, "seconds"),
+    ("10m", 600.0, "minutes"),
+    ("2h", 7200.0, "hours"),
+    ("1d", 86400.0, "days"),
+    ("1.5s", 1.5, "a part of a unit"),
+    (" 3 s ", 3.0, "spaces do not matter"),
+    (7, 7.0, "a number is seconds"),
+    (0.25, 0.25, "a part of a second"),
+    (0, 0.0, "none at all"),
+]
+NO_DURATIONS: list[object] = [
+    "",
+    "5",
+    "s",
+    "5 parsecs",
+    "-5s",
+    "5S",
+    -1,
+    float("nan"),
+    float("inf"),
+    True,
+    None,
+    [5],
+]
+
+
+@pytest.mark.parametrize(("given", "expected", "because"), DURATIONS, ids=[str(row[0]) for row in DURATIONS])
+def test_a_duration_is_read(given: str | float, expected: float, because: str) -> None:
+    assert seconds(given) == pytest.approx(expected), because
+
+
+@pytest.mark.parametrize("given", NO_DURATIONS, ids=repr)
+def test_what_is_no_duration_is_refused_with_an_example(given: object) -> None:
+    with pytest.raises(SettingsError, match=r"is not a duration; (write it like|it must be)"):
+        seconds(given)  # type: ignore[arg-type]  # the point of the test
+
+
+def test_everything_has_a_default() -> None:
+    resolved = resolve()
+
+    assert resolved.values == Settings()  # type: ignore[call-arg]  # pydantic's defaults are positional in Field
+    assert set(resolved.sources) == set(Settings.model_fields)
+    assert set(resolved.sources.values()) == {"default"}
+
+
+def test_the_strongest_source_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lines = ['bootstrap = "file:1"', 'master = "local[1]"', 'timeout = "1s"', "lanes = 1"]
+    (tmp_path / "tidegate.toml").write_text("\n".join(lines), encoding="utf-8")
+    monkeypatch.setenv("TIDEGATE_BOOTSTRAP", "environment:1")
+    monkeypatch.setenv("TIDEGATE_MASTER", "local[2]")
+    resolved = resolve({"bootstrap": "argument:1", "timeout": None})
+
+    assert resolved.values.bootstrap == "argument:1"
+    assert resolved.values.master == "local[2]"
+    assert resolved.values.timeout == 1.0
+    assert resolved.sources["bootstrap"] == "argument"
+    assert resolved.sources["master"] == "TIDEGATE_MASTER"
+    assert resolved.sources["timeout"] == "tidegate.toml", "an argument of None was not given"
+    assert resolved.sources["commit_every"] == "default"
+
+
+def test_the_file_may_lie_in_another_folder(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "tidegate.toml").write_text("lanes = 3", encoding="utf-8")
+
+    assert resolve(folder=elsewhere).values.lanes == 3
+    assert resolve().values.lanes is None
+
+
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tidegate.toml").write_text("lanes = = 3", encoding="utf-8")
+
+    with pytest.raises(SettingsError, match=r"tidegate\.toml is not valid TOML: .*line 1.*; mend that line"):
+        resolve()
+
+
+@pytest.mark.parametrize(("text", "expected"), [("250ms", 0.25), ("3", 3.0), ("2.5", 2.5)])
+def test_a_duration_from_the_environment_may_be_a_bare_number(
+    text: str, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_COMMIT_EVERY", text)
+
+    assert resolve().values.commit_every == expected
+
+
+def test_an_unknown_argument_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(
+        SettingsError, match=r"unknown setting 'comit_every' \(argument\); did you mean 'commit_every'\?"
+    ):
+        resolve({"comit_every": 5})
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_BOOTSTRP", "x")
+
+    with pytest.raises(SettingsError, match=r"unknown setting TIDEGATE_BOOTSTRP \(environment\); did you mean 'boots"):
+        resolve()
+
+
+def test_an_unknown_line_of_the_file_is_refused_with_all_names(tmp_path: Path) -> None:
+    (tmp_path / "tidegate.toml").write_text("zzz = 3", encoding="utf-8")
+
+    with pytest.raises(SettingsError, match=r"unknown setting 'zzz' \(tidegate\.toml\); known settings: bootstrap, "):
+        resolve()
+
+
+@pytest.mark.parametrize("variable", ["TIDEGATE_CACHE", "TIDEGATE_DEBUG"])
+def test_variables_of_the_tools_are_no_settings(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "1")
+
+    assert resolve().values.lanes is None
+
+
+REFUSED = [
+    ("commit_every", 0, "greater than 0"),
+    ("commit_every", "soon", "is not a duration"),
+    ("commit_records", 0, "greater than or equal to 1"),
+    ("lanes", 0, "greater than or equal to 1"),
+    ("lanes", "many", "valid integer"),
+    ("timeout", "0s", "greater than 0"),
+    ("stop_budget", 0, "greater than 0"),
+    ("session_timeout", 0, "greater than 0"),
+    ("broker_timeout", 0, "greater than 0"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "reason"), REFUSED)
+def test_a_value_that_cannot_work_is_named_with_its_source(name: str, value: object, reason: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        resolve({name: value})
+
+    assert caught.value.happened.startswith(f"setting {name}={value!r} (argument) cannot work: ")
+    assert reason in caught.value.happened
+    assert caught.value.cure == "see docs/settings.md"
+
+
+def test_the_variable_of_a_refused_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_LANES", "-1")
+
+    with pytest.raises(SettingsError, match=r"setting lanes='-1' \(TIDEGATE_LANES\) cannot work"):
+        resolve()
+
+
+def test_rounds_that_outlast_the_stop_budget_are_refused_with_the_number_that_works() -> None:
+    with pytest.raises(SettingsError, match=r"= 65s, longer than stop_budget=30s; set stop_budget to at least 65s"):
+        resolve({"timeout": "1m"})
+
+    assert resolve({"timeout": "1m", "stop_budget": 65}).values.timeout == 60.0
+
+
+def test_the_cache_lies_where_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TIDEGATE_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert settings.cache_folder() == tmp_path / "home" / ".cache" / "tidegate"
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert settings.cache_folder() == tmp_path / "xdg" / "tidegate"
+
+    monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "own"))
+    assert settings.cache_folder() == tmp_path / "own"
+
+
+@pytest.mark.parametrize(("value", "asked"), [("1", True), ("yes", True), ("", False), ("0", False), ("false", False)])
+def test_debug_is_asked_for_by_a_variable(value: str, asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_DEBUG", value)
+
+    assert settings.debug_asked() is asked
+
+
+def test_java_home_is_known_where_it_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert settings.java_home() == tmp_path
+
+    monkeypatch.delenv("JAVA_HOME")
+    assert settings.java_home() is None
+
+
+def test_workers_use_this_python_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "theirs")
+    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
+    settings.choose_worker_python("ours")
+
+    assert settings.os.environ["PYSPARK_PYTHON"] == "theirs"
+    assert settings.os.environ["PYSPARK_DRIVER_PYTHON"] == "ours"
