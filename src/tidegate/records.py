@@ -133,6 +133,11 @@ class Report:
     group: str
     settled: int
     marks: Mapping[Partition, int]
+    began_at: datetime
+    ended_at: datetime
+    """When the last round was back and committed."""
+    round_seconds: float = 0.0
+    """Time inside rounds, all lanes together."""
     failures: tuple[Failure, ...] = ()
     lost: int = 0
     unfinished: tuple[Partition, ...] = ()

@@ -206,6 +206,11 @@ def debug_asked() -> bool:
     return os.environ.get(DEBUG_VARIABLE, "") not in ("", "0", "false")
 
 
+def ask_for_debug() -> None:
+    """Show Java's own logs and stack traces from now on, in child processes too."""
+    os.environ[DEBUG_VARIABLE] = "1"
+
+
 def java_home() -> Path | None:
     """Return JAVA_HOME, where it is set."""
     home = os.environ.get("JAVA_HOME")

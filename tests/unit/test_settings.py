@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -208,5 +209,5 @@ def test_workers_use_this_python_unless_told_otherwise(monkeypatch: pytest.Monke
     monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
     settings.choose_worker_python("ours")
 
-    assert settings.os.environ["PYSPARK_PYTHON"] == "theirs"
-    assert settings.os.environ["PYSPARK_DRIVER_PYTHON"] == "ours"
+    assert os.environ["PYSPARK_PYTHON"] == "theirs"
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == "ours"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tidegate.cli import broker, check, offsets, produce, tail, topics
+from tidegate.cli import broker, check, offsets, produce, run, tail, topics
 from tidegate.errors import TidegateError
-from tidegate.settings import debug_asked
+from tidegate.settings import ask_for_debug, debug_asked
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -47,7 +47,7 @@ app = typer.Typer(
 )
 
 # Every family of commands: a module with `register(app)`.
-COMMANDS: tuple[ModuleType, ...] = (broker, topics, produce, tail, offsets, check)
+COMMANDS: tuple[ModuleType, ...] = (run, broker, topics, produce, tail, offsets, check)
 for _family in COMMANDS:
     _family.register(app)
 
@@ -68,6 +68,7 @@ def _global_options(
     """Move a Kafka consumer group past a record only when that record is settled."""
     del version
     if debug or debug_asked():
+        ask_for_debug()
         logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
         logging.getLogger("tidegate").setLevel(logging.DEBUG)
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from tidegate.engine.board import Board
 from tidegate.engine.committer import Committer
@@ -77,8 +78,8 @@ class Driver:
         self._marks: dict[Partition, int] = {}
         self._unfinished: tuple[Partition, ...] = ()
         self._told_at, self._told = time.monotonic(), 0
-        self.round_seconds = 0.0
-        """Time spent inside rounds, all lanes together."""
+        self._round_seconds = 0.0
+        self._began_at = self._ended_at = datetime.now(UTC)
         self.holds_resources = False
 
     def ask_to_stop(self) -> None:
@@ -157,7 +158,7 @@ class Driver:
             return
         accepted = self._board.accept(outcome)
         self._settled += accepted.settled
-        self.round_seconds += outcome.seconds
+        self._round_seconds += outcome.seconds
         self.holds_resources |= outcome.holds_resources
         self._marks |= self._board.marks
         for failure in accepted.failures:
@@ -293,6 +294,7 @@ class Driver:
             logger.error("the last commit did not work out", extra={"action": "last_commit_failed"})
             self._fatal = self._fatal or self._committer.fatal
         self._marks |= self._board.marks
+        self._ended_at = datetime.now(UTC)
         member.leave()
         self._lanes.close()
         self._asker.shutdown(wait=False)
@@ -321,6 +323,9 @@ class Driver:
             group=self._group,
             settled=self._settled,
             marks=dict(sorted(self._marks.items())),
+            began_at=self._began_at,
+            ended_at=self._ended_at,
+            round_seconds=self._round_seconds,
             failures=tuple(self._failures),
             unfinished=self._unfinished,
         )

@@ -40,6 +40,12 @@ _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # th
 _GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 # A topic made a moment ago answers so until all parts of the cluster know its leaders.
 _NO_LEADER_YET = {*_GONE, KafkaError._NOENT, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
+_NO_COORDINATOR_YET = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
+_NAP_SECONDS = 0.05
 _FOREIGN_COMMIT = {
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.ILLEGAL_GENERATION,
@@ -213,15 +219,17 @@ class Admin:
             for (topic, number), (mark, metadata) in positions.items()
         ]
         request = ConsumerGroupTopicPartitions(group, entries)
+
+        def store() -> None:
+            answers = self._client.alter_consumer_group_offsets([request], request_timeout=self._timeout)
+            for entry in answers[group].result().topic_partitions or []:
+                if entry.error is not None:
+                    raise KafkaException(entry.error)
+
         try:
-            answers = self._ask_raw(
-                lambda: self._client.alter_consumer_group_offsets([request], request_timeout=self._timeout)
-            )
+            self._patiently(store)
         except KafkaException as error:
             raise self._commit_refusal(error.args[0], group, where) from error
-        for entry in answers[group].topic_partitions or []:
-            if entry.error is not None:
-                raise self._commit_refusal(entry.error, group, f"{where}, {entry.topic}[{entry.partition}]")
 
     def group_members(self, group: str) -> GroupInfo:
         """Return the group's state and members; a group that nobody ever used is `dead` and empty."""
@@ -247,7 +255,7 @@ class Admin:
         where = "listing groups"
         answer = self._ask(where, lambda: {"": self._client.list_consumer_groups(request_timeout=self._timeout)})[""]
         if answer.errors:
-            raise self._ours(answer.errors[0], where)
+            raise self._translate(answer.errors[0], where)
         return sorted(listing.group_id for listing in answer.valid)
 
     def _topic_names(self) -> list[str]:
@@ -283,8 +291,8 @@ class Admin:
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                answers = self._ask_raw(
-                    lambda: self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout)
+                answers = _answers(
+                    self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout)
                 )
                 return {Partition(at.topic, at.partition): found.offset for at, found in answers.items()}
             except KafkaException as error:
@@ -293,7 +301,7 @@ class Admin:
                 self._check_exist([Partition(at.topic, at.partition) for at in wanted])
                 if time.monotonic() > deadline:
                     raise self._ours(error, where) from error
-                time.sleep(0.05)
+                time.sleep(_NAP_SECONDS)
 
     def _check_exist(self, partitions: list[Partition]) -> None:
         found = self.describe(partition.topic for partition in partitions)
@@ -319,20 +327,27 @@ class Admin:
 
     def _ask(self, where: str, call: Callable[[], Mapping[str, Future[T]]]) -> dict[str, T]:
         try:
-            return self._ask_raw(call)
+            return self._patiently(lambda: _answers(call()))
         except (KafkaException, ValueError) as error:
             raise self._ours(error, where) from error
 
-    @staticmethod
-    def _ask_raw(call: Callable[[], Mapping[K, Future[T]]]) -> dict[K, T]:
-        return {asked: future.result() for asked, future in call().items()}
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """Ask again while a group's coordinator is on its way: the first commit of a new cluster finds none."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                return call()
+            except KafkaException as error:
+                if error.args[0].code() not in _NO_COORDINATOR_YET or time.monotonic() > deadline:
+                    raise
+                time.sleep(_NAP_SECONDS)
 
     def _until(self, where: str, check: Callable[[], bool]) -> None:
         deadline = time.monotonic() + self._timeout
         while not check():
             if time.monotonic() > deadline:
                 raise self._translate(KafkaError(KafkaError._TIMED_OUT), where)
-            time.sleep(0.05)
+            time.sleep(_NAP_SECONDS)
 
     def _ours(self, error: Exception, where: str) -> TidegateError:
         if isinstance(error, KafkaException):
@@ -343,6 +358,10 @@ class Admin:
         if hasattr(self, "_client"):
             self._client.poll(0)  # brings the log lines that say why no connection was made
         return translate(error, where, self._bootstrap, reason=self._log.last_failure)
+
+
+def _answers(futures: Mapping[K, Future[T]]) -> dict[K, T]:
+    return {asked: future.result() for asked, future in futures.items()}
 
 
 def _topic_info(found: TopicDescription) -> TopicInfo:

@@ -16,6 +16,8 @@ from tidegate.records import Partition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_NAP_SECONDS = 0.2  # how often a silent scan looks whether its patience has ended
+
 
 @dataclass(frozen=True, slots=True)
 class SeenRecord:
@@ -73,7 +75,7 @@ class Scan:
         """Return the next record, or None if none came in time or the scan is done."""
         deadline = time.monotonic() + wait_seconds
         while not self.is_done:
-            message = self._consumer.poll(max(0.0, deadline - time.monotonic()))
+            message = self._consumer.poll(min(_NAP_SECONDS, max(0.0, deadline - time.monotonic())))
             if message is not None:
                 record = self._take(message)
                 if record is not None:

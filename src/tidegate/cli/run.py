@@ -1,0 +1,78 @@
+"""`tidegate run`: run the pipeline of a program."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from tidegate.cli.apps import load_app
+from tidegate.cli.common import AsJson, pairs, say, show_json
+from tidegate.errors import EXIT_USAGE, SettingsError
+from tidegate.records import Report
+
+App = Annotated[str, typer.Argument(metavar="APP.py[:NAME]", help="The program, and its pipeline if it has several.")]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting of this run (docs/settings.md). Repeat it for more."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command("run")(run)
+
+
+def run(
+    app: App,
+    until: Annotated[
+        str, typer.Option(help="stopped: for ever. caught-up: until all that is there now is settled.")
+    ] = "stopped",
+    bootstrap: Annotated[str | None, typer.Option(help="Kafka's address, where the program names none.")] = None,
+    master: Annotated[str | None, typer.Option(help="Where Spark runs, e.g. local[4].")] = None,
+    setting: Setting = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a pipeline until it is stopped (SIGTERM, Ctrl-C) or a record fails.
+
+    Exit codes: 0 done or stopped in good order, 1 cannot work (settings, broker),
+    2 usage, 3 stopped at a failed record.
+    """
+    if until not in ("stopped", "caught-up"):
+        sys.stderr.write(f"tidegate: --until {until} is unknown; choose stopped or caught-up\n")
+        raise typer.Exit(EXIT_USAGE)
+    _log_to_stderr()
+    pipeline = load_app(app)
+    if bootstrap is not None and pipeline.source.kafka is not None:
+        raise SettingsError(
+            f"--bootstrap {bootstrap} and the program's own kafka={pipeline.source.kafka.bootstrap} exclude each other",
+            "remove one of the two",
+        )
+    more = {"bootstrap": bootstrap, "master": master, **dict(pairs(setting or (), "--set"))}
+    report = pipeline.run(
+        until=until,  # type: ignore[arg-type]  # checked above
+        settings={name: value for name, value in more.items() if value is not None},
+    )
+    if as_json:
+        show_json(report)
+    else:
+        _tell(report)
+    raise typer.Exit(report.exit_code)
+
+
+def _log_to_stderr() -> None:
+    if not logging.getLogger().handlers:
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+
+
+def _tell(report: Report) -> None:
+    say(f"group {report.group}: {report.settled} records settled in this run")
+    failed = {failure.partition: failure for failure in report.failures}
+    for partition, mark in report.marks.items():
+        note = f"  failed here: {failed[partition].error_type}" if partition in failed else ""
+        say(f"  {partition}  mark {mark}{note}")
+    for partition in report.unfinished:
+        say(f"  {partition}  did not finish within the stop budget: its last records may run again")
