@@ -218,7 +218,7 @@ class Driver:
         and 41 run twice.
         """
         self._board.close(partitions)
-        self._wait_for_rounds(partitions, self._stop_seconds - ZOMBIE_SECONDS - 1)
+        self._wait_for_rounds(partitions, self._stop_seconds - ZOMBIE_SECONDS - 1, lambda: None)
         if self._member is not None:
             self._committer.flush(self._member, partitions, COMMIT_SECONDS)
         self._forget(partitions)
@@ -289,7 +289,10 @@ class Driver:
     def _wind_down(self, member: Member) -> None:
         """Begin nothing, finish what is in flight within the budget, commit, leave."""
         self._board.stop()
-        self._unfinished = self._wait_for_rounds(None, self._stop_seconds)
+        self._unfinished = self._wait_for_rounds(None, self._stop_seconds, lambda: self._stay_member(member))
+        deadline = time.monotonic() + COMMIT_SECONDS
+        while member.is_committing and time.monotonic() < deadline:
+            self._stay_member(member)
         if not self._committer.flush(member, None, COMMIT_SECONDS):
             logger.error("the last commit did not work out", extra={"action": "last_commit_failed"})
             self._fatal = self._fatal or self._committer.fatal
@@ -299,12 +302,23 @@ class Driver:
         self._lanes.close()
         self._asker.shutdown(wait=False)
 
-    def _wait_for_rounds(self, partitions: list[Partition] | None, budget_seconds: float) -> tuple[Partition, ...]:
+    def _stay_member(self, member: Member) -> None:
+        """Serve the group while winding down; trouble with it no longer changes the end."""
+        try:
+            self._committer.send(member)
+            member.poll(0.002 if member.is_committing else 0.0)
+        except TidegateError as error:
+            self._fatal = self._fatal or error
+
+    def _wait_for_rounds(
+        self, partitions: list[Partition] | None, budget_seconds: float, meanwhile: Callable[[], None]
+    ) -> tuple[Partition, ...]:
         """Wait until no round works on these partitions; then cancel. Return what had to be cancelled."""
         deadline = time.monotonic() + budget_seconds
         while (flying := self._board.flying(partitions)) and time.monotonic() < deadline:
             self._take_events(TURN_SECONDS)
             self._lease()
+            meanwhile()
         if not flying:
             return ()
         for lease in flying:

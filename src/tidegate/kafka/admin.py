@@ -39,7 +39,15 @@ _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # th
 
 _GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 # A topic made a moment ago answers so until all parts of the cluster know its leaders.
-_NO_LEADER_YET = {*_GONE, KafkaError._NOENT, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
+_NO_LEADER_YET = {
+    *_GONE,
+    KafkaError._NOENT,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
 _NO_COORDINATOR_YET = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -229,6 +237,8 @@ class Admin:
         try:
             self._patiently(store)
         except KafkaException as error:
+            if error.args[0].code() in _GONE:
+                self._check_exist(list(positions))  # says which one
             raise self._commit_refusal(error.args[0], group, where) from error
 
     def group_members(self, group: str) -> GroupInfo:
@@ -311,7 +321,7 @@ class Admin:
     def _missing(self, names: list[str]) -> TopicMissing:
         one = len(names) == 1
         known = [name for name in self._topic_names() if not name.startswith("__")]
-        close = [found for name in names for found in difflib.get_close_matches(name, known, n=1)]
+        close = [found for name in names for found in difflib.get_close_matches(name, known, n=1, cutoff=0.75)]
         happened = f"the topic{'' if one else 's'} {', '.join(names)} {'does' if one else 'do'} not exist"
         hint = f" (did you mean {', '.join(dict.fromkeys(close))}?)" if close else ""
         creates = " && ".join(f"tidegate topics create {name}" for name in names)

@@ -53,13 +53,15 @@ class Reader:
     def begin(self, marks: Mapping[Partition, int]) -> None:
         """Stand at these marks. Where the last round ended there, what was prefetched is used."""
         self.lost = {}
-        if not self._stopped and self._positions == dict(marks):
+        if self._positions == dict(marks) and not self._stopped & set(marks):
             return
-        self._stopped = set()
         self._leftover = []
         self._ends = {}
         self._positions = dict(marks)
         self._consumer.assign([TopicPartition(tp.topic, tp.number, mark) for tp, mark in marks.items()])
+        # A pause outlives its assignment: without this the partition would never be read again.
+        self._consumer.resume([TopicPartition(*tp) for tp in self._stopped if tp in marks])
+        self._stopped = {tp for tp in self._stopped if tp not in marks}
 
     def read(self, most: int, wait_seconds: float) -> list[Message]:
         """Return what is there, at most `most`; wait for the first record only."""

@@ -1,0 +1,219 @@
+"""The driver's decisions, without a broker: leases, epochs, outcomes, dead rounds."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tidegate.engine.board import Board
+from tidegate.records import Failure, Lease, Limits, Outcome, Partition, PartitionOutcome, Position
+
+LIMITS = Limits(read_seconds=5, quiet_seconds=1, idle_seconds=3, attempt_seconds=20)
+A, B, C, D = (Partition("t", number) for number in range(4))
+
+
+def board_with(*partitions: Partition, lanes: int = 2, limits: Limits = LIMITS) -> Board:
+    board = Board(lanes, limits)
+    for partition, epoch in board.gain(partitions).items():
+        board.place(partition, epoch, Position(0), is_committed=True)
+    return board
+
+
+def answer(lease: Lease, marks: dict[Partition, int], failures: dict[Partition, Failure] | None = None) -> Outcome:
+    items = tuple(
+        PartitionOutcome(
+            item.partition,
+            item.epoch,
+            Position(marks.get(item.partition, item.position.mark)),
+            (failures or {}).get(item.partition),
+        )
+        for item in lease.partitions
+    )
+    return Outcome(lease.lane, lease.round, items)
+
+
+def test_partitions_are_spread_evenly_over_the_lanes() -> None:
+    leases = board_with(A, B, C, D).leases()
+    assert [len(lease.partitions) for lease in leases] == [2, 2]
+    assert {item.partition for lease in leases for item in lease.partitions} == {A, B, C, D}
+
+
+def test_there_are_never_more_lanes_than_partitions() -> None:
+    assert len(board_with(A, lanes=8).leases()) == 1
+
+
+def test_a_partition_is_not_leased_before_its_mark_is_known() -> None:
+    board = Board(2, LIMITS)
+    board.gain([A])
+    assert board.leases() == []
+
+
+def test_a_partition_is_not_leased_while_a_round_works_on_it_in_any_epoch() -> None:
+    board = board_with(A)
+    [old] = board.leases()
+    board.remove([A])
+    epoch = board.gain([A])[A]
+    board.place(A, epoch, Position(0), is_committed=True)
+    assert board.leases() == [], "the old round may still run"
+    board.accept(answer(old, {A: 5}))
+    [new] = board.leases()
+    assert new.partitions[0].epoch == epoch
+
+
+def test_the_outcome_of_another_epoch_is_dropped() -> None:
+    board = board_with(A)
+    [old] = board.leases()
+    board.remove([A])
+    board.place(A, board.gain([A])[A], Position(3), is_committed=True)
+    accepted = board.accept(answer(old, {A: 50}))
+    assert accepted.dropped == (A,)
+    assert board.marks == {A: 3}
+    assert board.uncommitted() == {}
+
+
+def test_an_outcome_for_a_partition_that_was_lost_commits_nothing() -> None:
+    board = board_with(A)
+    [lease] = board.leases()
+    board.remove([A])
+    assert board.accept(answer(lease, {A: 50})).dropped == (A,)
+    assert board.uncommitted() == {}
+
+
+def test_a_mark_never_moves_back() -> None:
+    board = board_with(A)
+    [first] = board.leases()
+    board.accept(answer(first, {A: 10}))
+    [second] = board.leases()
+    board.accept(answer(second, {A: 4}))
+    assert board.marks == {A: 10}
+
+
+def test_what_was_settled_is_to_be_committed_until_the_broker_has_it() -> None:
+    board = board_with(A)
+    [lease] = board.leases()
+    board.accept(answer(lease, {A: 10}))
+    waiting = board.uncommitted()
+    assert {key[0]: position.mark for key, position in waiting.items()} == {A: 10}
+    board.note_committed(waiting)
+    assert board.uncommitted() == {}
+
+
+def test_a_commit_answered_after_the_partition_came_anew_is_not_counted_for_it() -> None:
+    board = board_with(A)
+    [lease] = board.leases()
+    board.accept(answer(lease, {A: 10}))
+    late = board.uncommitted()
+    board.remove([A])
+    board.place(A, board.gain([A])[A], Position(4), is_committed=True)
+    board.note_committed(late)
+    assert board.uncommitted() == {}, "else the next commit would move the mark back"
+
+
+def test_a_bound_on_records_between_commits_holds_the_next_round_until_the_commit() -> None:
+    limits = Limits(read_seconds=5, quiet_seconds=1, idle_seconds=3, attempt_seconds=20, records=1)
+    board = board_with(A, limits=limits)
+    [lease] = board.leases()
+    board.accept(answer(lease, {A: 1}))
+    assert board.leases() == []
+    board.note_committed(board.uncommitted())
+    assert len(board.leases()) == 1
+
+
+def test_a_failed_partition_is_not_leased_again_and_the_others_are() -> None:
+    board = board_with(A, B, lanes=1)
+    [lease] = board.leases()
+    failure = Failure(A, 5, "ValueError", "no")
+    accepted = board.accept(answer(lease, {A: 5, B: 9}, {A: failure}))
+    assert accepted.failures == (failure,)
+    [after] = board.leases()
+    assert [item.partition for item in after.partitions] == [B]
+
+
+def find_killer(killer: int, log_end: int, seed: int) -> tuple[int, int, Failure | None]:
+    """Run rounds until the board gives up on a record; return rounds, most repeats of one record, the failure."""
+    chance = random.Random(seed)
+    board = board_with(A)
+    mark, rounds = 0, 0
+    runs = [0] * log_end
+    while rounds < 500:
+        [lease] = board.leases()
+        rounds += 1
+        most = lease.limits.records or 10_000
+        end = min(log_end, mark + most)
+        for record in range(mark, min(end, killer + 1)):
+            runs[record] += 1
+        if mark <= killer < end:
+            died = board.bury(lease.lane, lease.round, "crashed")
+            if died:
+                return rounds, max(runs), died[0]
+            continue
+        if mark == log_end:
+            return rounds, max(runs), None
+        mark = end if chance.random() < 0.9 else min(end, mark + 1)
+        board.accept(answer(lease, {A: mark}))
+    raise AssertionError("the board never gave up")
+
+
+@pytest.mark.parametrize("killer", [0, 1, 2, 7, 100, 4095, 4096, 9_999])
+def test_a_record_that_kills_its_worker_is_found_alone_in_few_rounds(killer: int) -> None:
+    rounds, repeats, failure = find_killer(killer, 12_000, seed=killer)
+    assert failure is not None
+    assert failure.record_offset == killer
+    assert failure.error_type == "WorkerDied"
+    assert rounds < 120
+    assert repeats < 40
+
+
+def test_a_worker_that_died_by_chance_blames_nobody() -> None:
+    board = board_with(A)
+    for mark in range(1, 30):
+        [lease] = board.leases()
+        assert board.bury(lease.lane, lease.round, "killed") == []
+        [lease] = board.leases()
+        board.accept(answer(lease, {A: mark * 100}))
+    [lease] = board.leases()
+    assert lease.limits.records is None, "progress ends the care"
+
+
+def test_suspects_take_turns_with_the_healthy_partitions_of_their_lane() -> None:
+    board = board_with(A, B, C, lanes=1)
+    for _ in range(2):
+        [lease] = board.leases()
+        board.bury(lease.lane, lease.round, "crashed")
+    seen: list[Partition] = []
+    for _ in range(6):
+        [lease] = board.leases()
+        assert len(lease.partitions) == 1
+        seen.append(lease.partitions[0].partition)
+        board.accept(answer(lease, {seen[-1]: board.marks[seen[-1]] + 1}))
+    assert sorted(seen) == [A, A, B, B, C, C]
+
+
+def test_a_round_cancelled_by_us_blames_nobody() -> None:
+    board = board_with(A)
+    for _ in range(10):
+        [lease] = board.leases()
+        board.forget_round(lease.lane, lease.round)
+    [lease] = board.leases()
+    assert lease.limits.records is None
+
+
+def test_partitions_that_leave_free_their_lane_for_the_others() -> None:
+    board = board_with(A, B, C, D)
+    board.remove([item.partition for item in board.leases()[0].partitions])
+    for lease in board.flying():
+        board.accept(answer(lease, {}))
+    leases = board.leases()
+    assert [len(lease.partitions) for lease in leases] == [1, 1]
+
+
+def test_caught_up_means_every_partition_of_ours_has_reached_its_end() -> None:
+    board = Board(2, LIMITS, {A: 10, B: 0})
+    for partition, epoch in board.gain([A, B]).items():
+        board.place(partition, epoch, Position(0), is_committed=True)
+    [lease] = board.leases()
+    assert [item.partition for item in lease.partitions] == [A], "B is there already"
+    assert not board.has_caught_up
+    board.accept(answer(lease, {A: 10}))
+    assert board.has_caught_up

@@ -1,0 +1,328 @@
+"""The checker of the laws can tell a lawful history from every kind of unlawful one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from tidegate.kafka.commits import CommitSeen
+from tidegate.ledger import Home, encode
+from tidegate.records import Partition, Position
+from tidegate.testing import Event, Fault, check_laws
+from tidegate.testing.laws import Order
+
+P = Partition("t", 0)
+Q = Partition("t", 1)
+
+# Two programs, each with workers: the first one's are 11 and 12, the second one's 21.
+FIRST, SECOND = 1, 2
+
+
+def ran(at_ms: int, *record_offsets: int, worker: int = 11, partition: Partition = P, key: str | None = None) -> Events:
+    """Settle these one after the other, a millisecond each, from this time on."""
+    return [
+        Event(
+            "settled",
+            partition,
+            record_offset,
+            f"g:{partition.topic}:{partition.number}:{record_offset}",
+            None if key is None else key.encode(),
+            1,
+            at_ms + place,
+            worker,
+            f"p{worker}",
+            worker // 10,
+            f"r{worker // 10}",
+        )
+        for place, record_offset in enumerate(record_offsets)
+    ]
+
+
+def mark(at_ms: int, value: int | None, ahead: tuple[tuple[int, int], ...] = (), partition: Partition = P) -> Commits:
+    """Commit this mark at this time."""
+    home = Home("g", "topic-id", partition.number, "sinks")
+    metadata = "" if value is None else encode(Position(value, ahead), home)
+    return [CommitSeen("g", partition, value, metadata, at_ms, at_ms)]
+
+
+def killed_driver(at_ms: int, driver: int = FIRST) -> Fault:
+    return Fault("driver_killed", at_ms, driver=driver)
+
+
+def killed_worker(at_ms: int, worker: int = 11) -> Fault:
+    return Fault("worker_killed", at_ms, worker=worker)
+
+
+Events = list[Event]
+Commits = list[CommitSeen]
+
+
+@dataclass(frozen=True)
+class Case:
+    because: str
+    events: Events
+    commits: Commits
+    breaches: tuple[str, ...] = ()
+    """What the sentences of the breaches begin with or contain, in order."""
+    faults: tuple[Fault, ...] = ()
+    produced: tuple[int, ...] = (0, 1, 2, 3)
+    order: Order = "partition"
+
+
+CASES = [
+    # --- L1
+    Case("all settled, then committed", ran(10, 0, 1, 2, 3), mark(5, 0) + mark(20, 4)),
+    Case("a commit in the millisecond of its last record is in time", ran(10, 0, 1, 2, 3), mark(13, 4)),
+    Case(
+        "a mark one millisecond before its record is a lie",
+        ran(10, 0, 1, 2, 3),
+        mark(12, 4),
+        ("L1: t[0] offset 3 lay below the mark 4 committed at 12 and was settled 1 ms later",),
+    ),
+    Case(
+        "a mark that covers what never ran, and only the first such mark is told",
+        ran(10, 0, 1, 3),
+        mark(20, 3) + mark(30, 4),
+        ("L1: t[0] offset 2 lay below the mark 3 committed at 20 and was settled never", "L2"),
+    ),
+    Case("gaps hold nothing", ran(10, 0, 9), mark(20, 15), produced=(0, 9)),
+    Case(
+        "the first settling counts, not a repeat",
+        ran(10, 0, 1, 2, 3) + ran(50, 2, 3, worker=21),
+        mark(20, 2) + mark(60, 4),
+        faults=(killed_driver(30),),
+    ),
+    # --- L2
+    Case("nothing is committed, yet everything is settled", ran(10, 0, 1, 2, 3), []),
+    Case(
+        "what is missing is named in ranges",
+        ran(10, 1),
+        mark(5, 0),
+        ("L2: t[0] never settled: offsets 0, 2-3",),
+    ),
+    # --- L3
+    Case(
+        "a record that runs twice without a fault",
+        ran(10, 0, 1, 2) + ran(20, 2, 3),
+        mark(30, 4),
+        ("L3: t[0] offset 2 ran at 12 (process 11) and again at 20 (process 11): no fault came between", "L4"),
+    ),
+    Case(
+        "a stop in good order excuses no repeat",
+        ran(10, 0, 1, 2) + ran(20, 2, 3, worker=21),
+        mark(30, 4),
+        ("L3: t[0] offset 2", "L4: t[0] went back from offset 2 at 12 to 2 at 20, and no fault came between"),
+    ),
+    Case(
+        "a crash: what lay beyond the mark may run again",
+        ran(10, 0, 1, 2) + ran(40, 1, 2, 3, worker=21),
+        mark(15, 1) + mark(50, 4),
+        faults=(killed_driver(20),),
+    ),
+    Case(
+        "a crash: what lay below the mark may not",
+        ran(10, 0, 1, 2) + ran(40, 0, 1, 2, 3, worker=21),
+        mark(15, 1) + mark(50, 4),
+        (
+            "L3: t[0] offset 0 ran at 10 (process 11) and again at 40 (process 21): it was committed when driver",
+            "L4: t[0] went back from offset 2 at 12 to 0 at 40, behind the mark committed when driver_killed came",
+        ),
+        faults=(killed_driver(20),),
+    ),
+    Case(
+        "a crash before the first commit: everything may run again",
+        ran(10, 0, 1, 2, 3) + ran(40, 0, 1, 2, 3, worker=21),
+        mark(50, 4),
+        faults=(killed_driver(20),),
+    ),
+    Case(
+        "a commit after the crash is not the bound: the last one before is",
+        ran(10, 0, 1, 2) + ran(40, 0, 1, worker=21) + ran(60, 0, 1, 2, 3, worker=31),
+        mark(45, 1) + mark(70, 4),
+        ("L3: t[0] offset 0 ran at 40 (process 21) and again at 60", "L4"),
+        faults=(killed_driver(20), killed_driver(50, SECOND)),
+    ),
+    Case(
+        "a fault of another program excuses nothing",
+        ran(10, 0, 1, 2) + ran(40, 2, 3, worker=12),
+        mark(50, 4),
+        ("L3: t[0] offset 2", "L4"),
+        faults=(killed_driver(20, SECOND),),
+    ),
+    Case(
+        "the last work of a killed program comes late, and repeats what the next one did",
+        ran(10, 0, 1) + ran(40, 0, 1, 2, worker=21) + ran(41, 2, worker=11) + ran(50, 3, worker=21),
+        mark(60, 4),
+        faults=(killed_driver(20),),
+    ),
+    Case(
+        "the mark at the crash bounds a zombie's work too, not the mark at its effect",
+        ran(10, 0, 1) + ran(22, 2) + ran(40, 1, 2, 3, worker=21),
+        mark(15, 1) + mark(50, 4),
+        faults=(killed_driver(20),),
+    ),
+    Case(
+        "a zombie's effect that the next program had committed before is lawful",
+        ran(10, 0) + ran(30, 0, 1, worker=21) + ran(42, 1) + ran(50, 2, 3, worker=21),
+        mark(40, 2) + mark(60, 4),
+        faults=(killed_driver(20),),
+    ),
+    Case(
+        "what is ahead in the metadata does not run again",
+        ran(10, 0, 2, 3) + ran(40, 1, 2, worker=21),
+        mark(14, 1) + mark(15, 1, ((2, 4),)) + mark(50, 4),
+        ("L3: t[0] offset 2 ran at 11 (process 11) and again at 41 (process 21): it was committed",),
+        faults=(killed_driver(20),),
+        order="none",
+    ),
+    Case(
+        "ahead is skipped: lawful where no order was promised",
+        ran(10, 0, 2, 3) + ran(40, 1, worker=21),
+        mark(15, 1, ((2, 4),)) + mark(50, 4),
+        faults=(killed_driver(20),),
+        order="none",
+    ),
+    Case(
+        "a killed worker: its round runs again in another, from the mark",
+        ran(10, 0, 1, 2) + ran(40, 1, 2, 3, worker=12),
+        mark(15, 1) + mark(50, 4),
+        faults=(killed_worker(20),),
+    ),
+    Case(
+        "a worker's last records may come between the note and the kill",
+        ran(10, 0, 1) + ran(20, 2) + ran(40, 1, 2, 3, worker=12),
+        mark(15, 1) + mark(50, 4),
+        faults=(killed_worker(20),),
+    ),
+    Case(
+        "another worker's death does not excuse this one's repeat",
+        ran(10, 0, 1, 2) + ran(40, 2, 3, worker=13),
+        mark(50, 4),
+        ("L3: t[0] offset 2", "L4"),
+        faults=(killed_worker(20, 12),),
+    ),
+    Case(
+        "a fault that names nobody may concern everything",
+        ran(10, 0, 1, 2) + ran(40, 2, 3),
+        mark(15, 2) + mark(50, 4),
+        faults=(Fault("lost", 20),),
+    ),
+    Case(
+        "a record that a later fault found committed does not run a third time",
+        ran(10, 0, 1) + ran(30, 0, 1, worker=21) + ran(50, 0, 1, 2, 3, worker=31),
+        mark(40, 2) + mark(60, 4),
+        ("L3: t[0] offset 0 ran at 30", "L3: t[0] offset 1 ran at 31", "L4"),
+        faults=(killed_driver(20), killed_driver(45, SECOND)),
+    ),
+    Case(
+        "the same, where the program between left no other trace than its commit",
+        ran(10, 0, 1) + ran(50, 0, 2, 3, worker=31),
+        mark(30, 2) + mark(60, 4),
+        ("L3: t[0] offset 0 ran at 10 (process 11) and again at 50 (process 31): it was committed when driver_killed",),
+        faults=(killed_driver(20), killed_driver(40, SECOND)),
+    ),
+    Case(
+        "of several marks before the crash the highest counts",
+        ran(10, 0, 1, 2) + ran(40, 1, 2, 3, worker=21),
+        mark(11, 0) + mark(12, 1) + mark(15, 2) + mark(50, 4),
+        ("L3: t[0] offset 1", "L4"),
+        faults=(killed_driver(20),),
+    ),
+    Case(
+        "a fault that comes after the repeat does not excuse it",
+        ran(10, 0, 1, 2) + ran(20, 2, 3, worker=12),
+        mark(40, 4),
+        ("L3: t[0] offset 2", "L4"),
+        faults=(killed_worker(30),),
+    ),
+    # --- L4
+    Case(
+        "first runs out of order",
+        ran(10, 0, 2, 1, 3),
+        mark(20, 4),
+        ("L4: t[0] offset 1 ran first at 12, after offset 2 at 11", "L4: t[0] went back from offset 2 at 11 to 1"),
+    ),
+    Case("the same where no order was promised", ran(10, 0, 2, 1, 3), mark(20, 4), order="none"),
+    Case(
+        "a crash does not excuse what was new out of order",
+        ran(10, 0, 2) + ran(40, 1, 3, worker=21),
+        mark(15, 1) + mark(50, 4),
+        ("L4: t[0] offset 1 ran first at 40, after offset 2 at 11",),
+        faults=(killed_driver(20),),
+    ),
+    Case(
+        "order per key: other keys may overtake",
+        ran(10, 0, key="a") + ran(11, 2, key="b") + ran(12, 1, key="a") + ran(13, 3, key="b"),
+        mark(20, 4),
+        order="key",
+    ),
+    Case(
+        "order per key: the same key may not",
+        ran(10, 0, key="a") + ran(11, 2, key="a") + ran(12, 1, key="a") + ran(13, 3, key="b"),
+        mark(20, 4),
+        ("L4: t[0] offset 1 ran first at 12, after offset 2 at 11", "L4: t[0] went back"),
+        order="key",
+    ),
+    Case("records without a key have no order", ran(10, 0, 2, 1, 3), mark(20, 4), order="key"),
+    # --- L5
+    Case(
+        "a mark that moves back",
+        ran(10, 0, 1, 2, 3),
+        mark(20, 4) + mark(30, 2),
+        ("L5: t[0] moved back from mark 4 to 2 at 30",),
+    ),
+    Case("the same mark again is no move", ran(10, 0, 1, 2, 3), mark(20, 4) + mark(30, 4)),
+    Case(
+        "a crash does not excuse it",
+        ran(10, 0, 1, 2, 3),
+        mark(20, 4) + mark(30, 3),
+        ("L5: t[0] moved back from mark 4 to 3 at 30",),
+        faults=(killed_driver(25),),
+    ),
+    Case(
+        "a deleted offset",
+        ran(10, 0, 1, 2, 3),
+        mark(20, 4) + mark(30, None),
+        ("L5: t[0] lost its mark 4",),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.because)
+def test_the_checker_names_each_breach_and_no_other(case: Case) -> None:
+    produced = {(P.topic, P.number, record_offset) for record_offset in case.produced}
+    found = [str(breach) for breach in check_laws(produced, case.events, case.commits, case.faults, order=case.order)]
+
+    assert len(found) == len(case.breaches), found
+    for sentence, expected in zip(found, case.breaches, strict=True):
+        assert sentence.startswith(expected)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.because)
+def test_another_partitions_lawful_history_changes_nothing(case: Case) -> None:
+    produced = {(P.topic, P.number, record_offset) for record_offset in case.produced}
+    alone = check_laws(produced, case.events, case.commits, case.faults, order=case.order)
+    others = ran(0, 0, 1, 2, worker=99, partition=Q)
+    both = check_laws(
+        produced | {(Q.topic, Q.number, record_offset) for record_offset in range(3)},
+        [*others, *case.events],
+        [*case.commits, *mark(7, 3, partition=Q)],
+        case.faults,
+        order=case.order,
+    )
+
+    assert both == alone
+
+
+def test_every_law_has_a_history_that_breaks_it() -> None:
+    broken = {sentence[:2] for case in CASES for sentence in case.breaches}
+
+    assert broken == {"L1", "L2", "L3", "L4", "L5"}
+
+
+def test_a_record_that_only_began_is_not_settled() -> None:
+    began = [replace(event, kind="began") for event in ran(10, 0, 1)]
+    breaches = check_laws({("t", 0, 0), ("t", 0, 1)}, began, mark(20, 0))
+
+    assert [str(breach) for breach in breaches] == ["L2: t[0] never settled: offsets 0-1"]

@@ -1,0 +1,127 @@
+"""One record through the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from tidegate.context import Hand
+from tidegate.steps import Plan, Runner, Sink, Step
+
+
+class Boom(Exception):
+    pass
+
+
+def build(*steps: Step, sinks: Iterable[Callable[[Any], object] | Sink]) -> Runner:
+    made = tuple(sink if isinstance(sink, Sink) else Sink(sink) for sink in sinks)
+    return Runner(Plan(tuple(steps), made), Hand("g"))
+
+
+def test_maps_and_filters_run_in_the_order_written() -> None:
+    got: list[int] = []
+    runner = build(
+        Step("map", lambda x: x + 1),
+        Step("filter", lambda x: x % 2 == 0),
+        Step("map", lambda x: x * 10),
+        sinks=[got.append],
+    )
+    for value in range(5):
+        runner.run(value)
+    assert got == [20, 40]
+
+
+def test_a_single_sink_with_when_gets_only_its_values() -> None:
+    got: list[int] = []
+    runner = build(sinks=[Sink(got.append, when=lambda x: x > 2)])
+    for value in range(5):
+        runner.run(value)
+    assert got == [3, 4]
+
+
+def test_all_sinks_get_the_value_in_the_order_written() -> None:
+    got: list[str] = []
+    runner = build(sinks=[lambda v: got.append(f"a{v}"), Sink(lambda v: got.append(f"b{v}"), when=lambda v: v > 1)])
+    runner.run(1)
+    runner.run(2)
+    assert got == ["a1", "a2", "b2"]
+
+
+def fails_when(flag: list[bool], got: list[Any], name: str) -> Callable[[Any], None]:
+    def sink(value: Any) -> None:
+        if flag[0]:
+            raise Boom(name)
+        got.append((name, value))
+
+    return sink
+
+
+def test_a_repeat_calls_only_the_sinks_that_do_not_have_the_record() -> None:
+    got: list[Any] = []
+    broken = [True]
+    runner = build(sinks=[lambda v: got.append(("first", v)), fails_when(broken, got, "second")])
+    with pytest.raises(Boom):
+        runner.run(7)
+    assert runner.done == {(0, 0)}
+    broken[0] = False
+    again = build(sinks=[lambda v: got.append(("first", v)), fails_when(broken, got, "second")])
+    again.resume(frozenset({(0, 0)}))
+    again.run(7)
+    assert got == [("first", 7), ("second", 7)]
+    again.run(8)
+    assert got[2:] == [("first", 8), ("second", 8)], "what was done belongs to one record only"
+
+
+def test_a_later_sink_is_not_called_when_an_earlier_one_failed() -> None:
+    got: list[Any] = []
+    runner = build(sinks=[fails_when([True], got, "charge"), lambda v: got.append(("receipt", v))])
+    with pytest.raises(Boom):
+        runner.run(1)
+    assert got == []
+    assert runner.done == frozenset()
+
+
+def test_children_keep_their_numbers_when_brothers_are_dropped() -> None:
+    got: list[int] = []
+
+    def refuse_four(value: int) -> None:
+        if value == 4:
+            raise Boom
+        got.append(value)
+
+    steps = (Step("flat_map", range), Step("filter", lambda x: x % 2 == 0))
+    runner = build(*steps, sinks=[refuse_four])
+    with pytest.raises(Boom):
+        runner.run(6)
+    assert got == [0, 2]
+    assert runner.done == {(0, 0), (2, 0)}
+    again = build(*steps, sinks=[got.append])
+    again.resume(runner.done)
+    again.run(6)
+    assert got == [0, 2, 4]
+
+
+def test_the_stable_id_tells_children_and_sinks_apart() -> None:
+    hand = Hand("g")
+    seen: list[str] = []
+    plan = Plan(
+        (Step("flat_map", range),),
+        (Sink(lambda _: seen.append(hand.suffix)), Sink(lambda _: seen.append(hand.suffix))),
+    )
+    Runner(plan, hand).run(2)
+    assert seen == ["/0/0", "/0/1", "/1/0", "/1/1"]
+    assert hand.suffix == ""
+
+
+def first(_value: object) -> None: ...
+
+
+def second(_value: object) -> None: ...
+
+
+def test_the_fingerprint_changes_with_the_sinks() -> None:
+    one, other = Plan((), (Sink(first), Sink(second))), Plan((), (Sink(second), Sink(first)))
+    assert one.fingerprint != other.fingerprint
+    assert one.fingerprint == Plan((Step("map", str),), (Sink(first), Sink(second))).fingerprint
