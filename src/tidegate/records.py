@@ -95,6 +95,13 @@ class Lease:
     round: int
     partitions: tuple[LeasedPartition, ...]
     limits: Limits
+    run: str = ""
+    """Tells this run from others on the same workers."""
+
+    @property
+    def era(self) -> str:
+        """Change whenever what a worker has in memory may no longer be true."""
+        return f"{self.run}:{','.join(str(item.epoch) for item in self.partitions)}"
 
 
 @dataclass(frozen=True, slots=True)

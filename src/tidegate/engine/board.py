@@ -6,6 +6,7 @@ No client, no clock, no thread: the driver tells it what happened and does what 
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -72,6 +73,7 @@ class Board:
         self._ends = ends
         self._owned: dict[Partition, Owned] = {}
         self._flying: dict[int, Lease] = {}
+        self._run = uuid.uuid4().hex
         self._epochs = itertools.count(1)
         self._rounds = itertools.count(1)
         self._is_stopping = False
@@ -241,7 +243,8 @@ class Board:
         number = next(self._rounds)
         for one in chosen:
             one.last_round = number
-        return Lease(lane, number, tuple(map(_lease_one, chosen)), self._limits_for(chosen, is_only=len(turns) == 1))
+        limits = self._limits_for(chosen, is_only=len(turns) == 1)
+        return Lease(lane, number, tuple(map(_lease_one, chosen)), limits, self._run)
 
     def _is_ready(self, one: Owned, busy: set[Partition]) -> bool:
         # Where users bound the records between two commits, the next round waits for the last one's commit.

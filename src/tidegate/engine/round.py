@@ -49,7 +49,8 @@ class Round:
         """Read and settle until a limit is reached. Never raises."""
         self._take_in_hand(self.hand)
         try:
-            self._reader.begin({partition: ledger.mark for partition, ledger in self._ledgers.items()})
+            marks = {partition: ledger.mark for partition, ledger in self._ledgers.items()}
+            self._reader.begin(marks, self._lease.era)
             self._read_on()
         except Exception as error:  # noqa: BLE001  # reported with the outcome: what was settled still counts
             self._broken = reason(error)

@@ -43,6 +43,7 @@ class Reader:
                 max_poll_interval_ms=86_400_000,
             )
         )
+        self._era = ""
         self._positions: dict[Partition, int] = {}
         self._leftover: list[Message] = []
         self._ends: dict[Partition, int] = {}
@@ -50,11 +51,16 @@ class Reader:
         self.lost: dict[Partition, int] = {}
         """Partitions whose records at the asked offset are gone, with the log's start."""
 
-    def begin(self, marks: Mapping[Partition, int]) -> None:
-        """Stand at these marks. Where the last round ended there, what was prefetched is used."""
+    def begin(self, marks: Mapping[Partition, int], era: str) -> None:
+        """Stand at these marks. Where the last round of the same era ended there, what was prefetched is used.
+
+        In another era (a new run, a partition that went and came back) what lies in memory may no
+        longer be what lies in the log.
+        """
         self.lost = {}
-        if self._positions == dict(marks) and not self._stopped & set(marks):
+        if era == self._era and self._positions == dict(marks) and not self._stopped & set(marks):
             return
+        self._era = era
         self._leftover = []
         self._ends = {}
         self._positions = dict(marks)

@@ -100,7 +100,7 @@ class RecordLog:
     def read(self) -> Entries:
         """Return everything noted so far."""
         events, faults = [], []
-        for line in self._lines():
+        for line in filter(None, self._content().split(b"\n")):
             try:
                 noted = orjson.loads(line)
             except orjson.JSONDecodeError:
@@ -113,21 +113,21 @@ class RecordLog:
 
     def count(self, kind: Kind = "settled", *, driver: int | None = None) -> int:
         """Return how many such events there are, of this program or of all: quick, for waiting."""
-        start = b'{"kind":"' + kind.encode() + b'"'
-        end = b"}" if driver is None else b'"driver":%d}' % driver
-        return sum(line.startswith(start) and line.endswith(end) for line in self._lines())
+        start = b'{"kind":"%s",' % kind.encode()
+        return self._content().count(start if driver is None else start + b'"driver":%d,' % driver)
 
-    def _lines(self) -> list[bytes]:
+    def _content(self) -> bytes:
         try:
-            return [line for line in Path(self.path).read_bytes().split(b"\n") if line]
+            return Path(self.path).read_bytes()
         except FileNotFoundError:
-            return []
+            return b""
 
     def _note_record(self, kind: Kind) -> None:
         record = current()
         self._write(
             {
                 "kind": kind,
+                "driver": self._driver,
                 "topic": record.topic,
                 "partition": record.partition,
                 "offset": record.offset,
@@ -138,7 +138,6 @@ class RecordLog:
                 "run": self._run,
             }
             | _this_process()
-            | {"driver": self._driver}
         )
 
     def _write(self, noted: dict[str, object]) -> None:

@@ -1,0 +1,18 @@
+"""Notes every record, a little slowly, so that a kill or a signal finds it at work."""
+
+import os
+import time
+
+import tidegate as tg
+from tidegate.testing import RecordLog
+
+log = RecordLog(os.environ["LOG"])
+seconds = float(os.environ.get("SECONDS_EACH", "0"))
+
+
+def write(value):
+    time.sleep(seconds)
+    log.settled(value)
+
+
+pipeline = tg.from_kafka(os.environ["TOPIC"], group=os.environ["GROUP"]).sink(write)

@@ -1,0 +1,144 @@
+"""Runs of the installed command, each with a topic, a group and a record log of its own."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.program import APPS, Program, tidegate
+from tests.support import wait_until
+from tidegate.dev.broker import Broker
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.commits import read_commits
+from tidegate.kafka.connection import Kafka
+from tidegate.ops.produce import Message, produce
+from tidegate.records import Partition
+from tidegate.testing import Breach, RecordLog, check_laws
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+QUICK = ("--master", "local[2]", "--set", "session_timeout=2s", "--set", "commit_every=1s")
+"""A restart need not wait long for the group, and a short test sees several commits."""
+
+
+@dataclass
+class Scene:
+    """A topic, a group and a record log, and the programs that a test starts on them."""
+
+    bootstrap: str
+    folder: Path
+    name: str
+    programs: list[Program] = field(default_factory=list)
+    produced: set[tuple[str, int, int]] = field(default_factory=set)
+
+    @property
+    def topic(self) -> str:
+        return self.name
+
+    @property
+    def group(self) -> str:
+        return f"{self.name}-group"
+
+    @property
+    def kafka(self) -> Kafka:
+        return Kafka(self.bootstrap)
+
+    @property
+    def admin(self) -> Admin:
+        return Admin(self.kafka)
+
+    @property
+    def log(self) -> RecordLog:
+        return RecordLog(self.folder / "records")
+
+    def fill(self, partitions: int, messages: Iterable[Message]) -> None:
+        """Create the topic and write these records."""
+        self.admin.create_topic(self.topic, partitions=partitions)
+        self.produce(messages)
+
+    def produce(self, messages: Iterable[Message]) -> None:
+        for one in produce(self.topic, messages, kafka=self.kafka).partitions:
+            offsets = range(one.first_offset, one.last_offset + 1)
+            self.produced |= {(self.topic, one.partition.number, record_offset) for record_offset in offsets}
+
+    def start(self, app: Path | str, *words: str, **environment: str) -> Program:
+        """Start `tidegate run` on an app of the folder beside this file, or on one by its path."""
+        path = APPS / app if isinstance(app, str) else app
+        return self.start_command(
+            tidegate("run", str(path), "--bootstrap", self.bootstrap, *QUICK, *words), **environment
+        )
+
+    def start_command(self, command: list[str], **environment: str) -> Program:
+        folder = self.folder / f"run-{len(self.programs) + 1}"
+        folder.mkdir()
+        known = {"TOPIC": self.topic, "GROUP": self.group, "LOG": self.log.path, "BOOTSTRAP": self.bootstrap}
+        program = Program(command, folder, {**known, **environment})
+        self.programs.append(program)
+        return program
+
+    def wait_for_records(self, count: int, program: Program, *, within: float = 90) -> None:
+        """Wait until this program has settled so many records."""
+        wait_until(
+            lambda: self.log.count(driver=program.pid) >= count or not program.is_running,
+            within=within,
+            what=f"{count} settled records (there are {self.log.count(driver=program.pid)}); it said:\n{program.err}",
+        )
+        assert program.is_running, f"the run ended before {count} records were settled; it said:\n{program.err}"
+
+    def marks(self) -> dict[int, int]:
+        """What the group has committed, by partition number."""
+        committed = self.admin.committed(self.group, [Partition(self.topic, number) for number in self.partitions])
+        return {partition.number: one.mark for partition, one in committed.items()}
+
+    @property
+    def partitions(self) -> list[int]:
+        return sorted({number for _, number, _ in self.produced})
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """The end of each partition, by what was produced."""
+        return {
+            number: 1 + max(at for _, one, at in self.produced if one == number) for number in self.partitions
+        }
+
+    def breaches(self) -> list[Breach]:
+        """Check the laws on all that happened here."""
+        entries = self.log.read()
+        commits = read_commits(self.kafka, self.group)
+        assert commits, "the group has never committed"
+        return check_laws(self.produced, entries.events, commits, entries.faults)
+
+    def clean_up(self) -> None:
+        for program in self.programs:
+            program.kill_all()
+
+
+@pytest.fixture
+def scene(broker: Broker, tmp_path: Path) -> Iterator[Scene]:
+    """A scene for one test; whatever it started is ended with it."""
+    made = Scene(broker.bootstrap, tmp_path, new_name())
+    yield made
+    made.clean_up()
+
+
+@pytest.fixture(scope="module")
+def module_scene(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """A scene that the tests of a file look at together."""
+    made = Scene(broker.bootstrap, tmp_path_factory.mktemp("scene"), new_name())
+    yield made
+    made.clean_up()
+
+
+def new_name() -> str:
+    return f"acceptance-{uuid.uuid4().hex[:10]}"
+
+
+def evenly(count: int, partitions: int) -> Iterator[Message]:
+    """Give so many small records, spread evenly."""
+    for number in range(count):
+        yield Message(str(number), partition=number % partitions)
