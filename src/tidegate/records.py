@@ -127,7 +127,9 @@ class Outcome:
     seconds: float = 0.0
     """From the first line of the task to its last, for the share of time outside rounds."""
     broken: str | None = None
-    """The task could not work at all (an import failed, the topic is gone): why."""
+    """The task could not run the pipeline at all (an import failed): why."""
+    unreadable: str | None = None
+    """Kafka will not give the records (the topic is gone, a right is missing): why."""
     is_repeat: bool = False
     """Spark ran the task a second time; it did nothing, since the first may have settled records."""
     holds_resources: bool = False

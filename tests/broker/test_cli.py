@@ -334,6 +334,26 @@ def test_check_fails_with_a_word_and_an_exit_code(shell: Shell) -> None:
     assert [finding["what"] for finding in findings if not finding["ok"]] == ["settings", "broker"]
 
 
+def test_check_looks_at_the_topics_of_a_program(shell: Shell, topic: str) -> None:
+    program = f"""
+import tidegate as tg
+invoices = tg.from_kafka(["{topic}", "{topic}-not"], group="billing").sink(print)
+"""
+    (shell.folder / "app.py").write_text(program, encoding="utf-8")
+    done = shell.run("check", "app.py")
+
+    assert done.returncode == 1
+    assert re.search(r"^ok +program: app\.py, group billing$", done.stdout, re.MULTILINE)
+    assert re.search(rf"^ok +topic {topic}: 2 partitions$", done.stdout, re.MULTILINE)
+    assert re.search(
+        rf"^failed +topic {topic}-not: the topic .* does not exist.*; create it", done.stdout, re.MULTILINE
+    )
+
+    missing = shell.run("check", "nowhere.py")
+    assert missing.returncode == 1
+    assert re.search(r"^failed +program: there is no program nowhere\.py; name a", missing.stdout, re.MULTILINE)
+
+
 def test_the_broker_command_runs_a_broker_that_keeps_its_topics(shell: Shell, tmp_path: Path) -> None:
     port, data = free_port(), str(tmp_path / "kept")
     kafka = Kafka(f"127.0.0.1:{port}")

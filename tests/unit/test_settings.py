@@ -196,6 +196,14 @@ def test_debug_is_asked_for_by_a_variable(value: str, asked: bool, monkeypatch: 
     assert settings.debug_asked() is asked
 
 
+def test_debug_once_asked_for_holds_for_child_processes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_DEBUG", "0")
+    settings.ask_for_debug()
+
+    assert settings.debug_asked()
+    assert os.environ["TIDEGATE_DEBUG"] == "1"
+
+
 def test_java_home_is_known_where_it_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert settings.java_home() == tmp_path

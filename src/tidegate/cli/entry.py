@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tidegate.cli import broker, check, offsets, produce, run, tail, topics
+from tidegate.cli import broker, check, demo, offsets, produce, run, tail, topics
 from tidegate.errors import TidegateError
 from tidegate.settings import ask_for_debug, debug_asked
 
@@ -47,7 +47,7 @@ app = typer.Typer(
 )
 
 # Every family of commands: a module with `register(app)`.
-COMMANDS: tuple[ModuleType, ...] = (run, broker, topics, produce, tail, offsets, check)
+COMMANDS: tuple[ModuleType, ...] = (demo, run, broker, topics, produce, tail, offsets, check)
 for _family in COMMANDS:
     _family.register(app)
 

@@ -20,7 +20,7 @@ from tidegate.engine.committer import Committer
 from tidegate.engine.lanes import Lanes, RoundEnded
 from tidegate.engine.spark import RoundDied
 from tidegate.engine.starting import Found, Starting
-from tidegate.errors import BrokerUnreachable, RecordsLost, SparkFailed, TidegateError
+from tidegate.errors import BrokerRefused, BrokerUnreachable, RecordsLost, SparkFailed, TidegateError
 from tidegate.kafka.member import Callbacks, Commit, Member
 from tidegate.records import Failure, Lease, Outcome, Partition, Position, Report
 
@@ -164,13 +164,13 @@ class Driver:
         for failure in accepted.failures:
             self._fail(failure)
         for partition, (mark, beginning) in accepted.lost.items():
-            self._fatal = self._fatal or RecordsLost(
-                f"{partition}: the group stands at {mark}, and the log begins at {beginning}: "
-                f"{beginning - mark} records are gone before anybody settled them",
-                "move the group on (kafka-consumer-groups --reset-offsets) if that is accepted",
-            )
+            self._fatal = self._fatal or _records_lost(partition, mark, beginning)
         if outcome.broken is not None:
             self._fatal = self._fatal or _broken(outcome.broken)
+        if outcome.unreadable is not None:
+            self._fatal = self._fatal or BrokerRefused(
+                f"records cannot be read: {outcome.unreadable}", "check that the topic exists and may be read"
+            )
 
     def _bury(self, lease: Lease, error: Exception | None) -> None:
         """A round ended without an outcome."""
@@ -347,6 +347,17 @@ class Driver:
 
 def _names(partitions: Iterable[Partition]) -> str:
     return ", ".join(str(partition) for partition in sorted(partitions)) or "none"
+
+
+def _records_lost(partition: Partition, mark: int, beginning: int) -> RecordsLost:
+    if beginning > mark:
+        what = f"the log begins at {beginning}: {beginning - mark} records are gone before anybody settled them"
+    else:
+        what = "the log ends before that: it was cut off or made anew"
+    return RecordsLost(
+        f"{partition}: the group stands at {mark}, and {what}",
+        "move the group (kafka-consumer-groups --reset-offsets) if that is accepted",
+    )
 
 
 def _broken(why: str) -> SparkFailed:

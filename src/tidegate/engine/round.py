@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from tidegate.context import Hand, Message
 from tidegate.errors import TimedOut
-from tidegate.kafka.reader import Reader
+from tidegate.kafka.reader import Reader, ReadFailed
 from tidegate.ledger import Ledger
 from tidegate.records import Failure, Lease, Outcome, Partition, PartitionOutcome
 from tidegate.steps import Runner
@@ -38,6 +38,7 @@ class Round:
         self._failures: dict[Partition, Failure] = {}
         self._settled = 0
         self._broken: str | None = None
+        self._unreadable: str | None = None
         self._batch: list[Message] = []
         # Held while the books are written: the watching thread may close them at the same moment.
         self._books = threading.Lock()
@@ -52,6 +53,8 @@ class Round:
             marks = {partition: ledger.mark for partition, ledger in self._ledgers.items()}
             self._reader.begin(marks, self._lease.era)
             self._read_on()
+        except ReadFailed as error:
+            self._unreadable = str(error)
         except Exception as error:  # noqa: BLE001  # reported with the outcome: what was settled still counts
             self._broken = reason(error)
         finally:
@@ -193,6 +196,7 @@ class Round:
             settled=self._settled,
             seconds=seconds,
             broken=self._broken,
+            unreadable=self._unreadable,
             holds_resources=has_resources,
         )
 

@@ -8,7 +8,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -131,6 +130,11 @@ def open_spark(session: SparkSession | None, *, master: str, app_name: str, debu
 def _own_settings(master: str, *, debug: bool) -> dict[str, str]:
     settings = {
         "spark.ui.showConsoleProgress": "false",
+        # Rounds come and go for months: what Spark remembers of each is kept short.
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "50",
+        "spark.ui.retainedTasks": "200",
+        "spark.sql.ui.retainedExecutions": "20",
         # Without it every job waits about 40 ms for loopback TCP between the JVM and its Python worker.
         "spark.python.unix.domain.socket.enabled": "true",
     }
@@ -208,8 +212,3 @@ def _enter(task: Task, job: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     if healthy:
         for _ in batches:
             pass
-
-
-def settle_down(seconds: float) -> None:
-    """Hold this worker for a moment, so that a job of several tasks meets several workers."""
-    time.sleep(seconds)

@@ -68,7 +68,9 @@ class Starting:
     def find(self, partitions: Iterable[Partition]) -> Found:
         """Read the marks of partitions that were just assigned."""
         wanted = list(partitions)
-        committed = self._admin.committed(self._source.group, self._all_partitions(), require_stable=True)
+        # Partitions may have been added to a topic since the start: ask for what is wanted, too.
+        asked = sorted({*self._all_partitions(), *wanted})
+        committed = self._admin.committed(self._source.group, asked, require_stable=True)
         unknown = set(self._topics_without_commit(committed))
         known = {tp: self._decode(tp, committed[tp]) for tp in wanted if tp in committed}
         uncommitted = [tp for tp in wanted if tp not in committed]

@@ -19,6 +19,10 @@ MOST_AT_ONCE = 2000
 """Records taken from the client in one call: enough to make the call cheap, few enough to hold."""
 
 
+MOST_READERS = 2
+"""Readers that one worker keeps: more than one only where several pipelines share a Spark session."""
+
+
 class ReadFailed(Exception):
     """Kafka will not give these records: the topic is gone, the rights are missing."""
 
@@ -143,6 +147,8 @@ def worker_reader(kafka: Kafka, group: str) -> Reader:
     """Return this worker's reader for a group, made after the fork and kept between rounds."""
     key = json.dumps([kafka.bootstrap, dict(kafka.settings), group], sort_keys=True)
     if key not in _readers:
+        while len(_readers) >= MOST_READERS:
+            _readers.pop(next(iter(_readers))).close()
         try:
             _readers[key] = Reader(kafka, group)
         except KafkaException as error:

@@ -1,0 +1,77 @@
+"""Stopping in good order: work in flight is finished and committed, nothing runs again, nothing is left behind."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.acceptance.conftest import Scene, evenly
+from tests.support import wait_until
+from tidegate.ops.produce import Message
+
+SLOW = "0.001"
+
+
+@pytest.mark.timeout(240)
+def test_stops_under_load_repeat_nothing_and_an_idle_run_stops_at_once(scene: Scene) -> None:
+    scene.fill(4, evenly(12_000, 4))
+
+    by_signal = scene.start("slow.py", SECONDS_EACH=SLOW)
+    scene.wait_for_records(2500, by_signal)
+    by_signal.send(signal.SIGTERM)
+    first = by_signal.wait(within=60)
+    settled_then = scene.log.count()
+
+    by_key = scene.start("slow.py", SECONDS_EACH=SLOW)
+    scene.wait_for_records(2500, by_key)
+    by_key.press_ctrl_c()
+    second = by_key.wait(within=60)
+
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    assert "stopping; work in flight is finished and committed" in first.err
+    assert f"{settled_then} records settled in this run" in first.out
+    assert 2500 < settled_then < scene.log.count() < 12_000, "a stop came too late to prove anything"
+    assert sum(scene.marks().values()) == scene.log.count()
+
+    idle = scene.start("slow.py")
+    wait_until(lambda: scene.marks() == scene.ends, within=90, what=f"everything committed; it said:\n{idle.err}")
+    idle.send(signal.SIGTERM)
+    third = idle.wait(within=60)
+
+    assert third.code == 0, third.err
+    assert third.seconds < 15
+    assert scene.breaches() == []
+    for ended in (first, second, third):
+        assert "Traceback" not in ended.err
+
+
+@pytest.mark.timeout(120)
+def test_a_second_signal_ends_at_once_and_the_record_in_work_stays_open(scene: Scene) -> None:
+    scene.fill(1, [Message(b"quick"), Message(b"slow"), Message(b"quick")])
+    program = scene.start("stuck.py")
+    wait_until(lambda: scene.log.count("began") == 2, within=60, what=f"the slow record; it said:\n{program.err}")
+    program.send(signal.SIGTERM)
+    wait_until(lambda: "a second signal ends at once" in program.err, within=10, what="that the signal was heard")
+    program.send(signal.SIGTERM)
+    ended = program.wait(within=30)
+
+    assert ended.code == 128 + signal.SIGTERM
+    assert ended.seconds < 5
+    assert scene.marks()[0] <= 1
+    assert [event.record_offset for event in scene.log.read().settled] == [0]
+
+
+@pytest.mark.timeout(120)
+def test_work_that_outlasts_the_stop_budget_is_named_and_stays_open(scene: Scene) -> None:
+    scene.fill(1, [Message(b"quick"), Message(b"frozen"), Message(b"quick")])
+    program = scene.start("stuck.py", "--set", "timeout=2s", "--set", "stop_budget=3s")
+    wait_until(lambda: scene.log.count("began") == 2, within=60, what=f"the frozen record; it said:\n{program.err}")
+    program.send(signal.SIGTERM)
+    ended = program.wait(within=60)
+
+    assert ended.code == 0, ended.err
+    assert f"{scene.topic}[0]  did not finish within the stop budget" in ended.out
+    assert 3 <= ended.seconds < 30
+    assert scene.marks()[0] <= 1
+    assert [event.record_offset for event in scene.log.read().settled] == [0]
