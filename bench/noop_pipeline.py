@@ -38,9 +38,7 @@ if __name__ == "__main__":
     )
     report = pipeline.run(until="caught-up", settings={"master": f"local[{LANES}]"})
     ended = report.ended_at.timestamp()
-    samples = [
-        tuple(map(float, line.split())) for file in SAMPLES.iterdir() for line in file.read_text().splitlines()
-    ]
+    samples = [tuple(map(float, line.split())) for file in SAMPLES.iterdir() for line in file.read_text().splitlines()]
     samples.sort()
     took = ended - samples[0][0]
     quarter = len(samples) // 4

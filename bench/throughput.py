@@ -74,7 +74,7 @@ def plain_loop(bootstrap: str, topic: str, group: str, count: int, *, tuned: boo
 
 def tidegate_run(bootstrap: str, topic: str, group: str) -> dict[str, float]:
     """Run Tidegate as a process of its own and read what it measured about itself."""
-    answer = subprocess.run(  # noqa: S603  # our own program
+    answer = subprocess.run(
         [sys.executable, str(HERE / "noop_pipeline.py"), bootstrap, topic, group],
         check=True,
         stdout=subprocess.PIPE,
@@ -105,8 +105,9 @@ def main() -> None:
             outside.append(found["outside_rounds"])
             memory.append((found["worker_mb_early"], found["worker_mb_late"]))
             print(
-                f"round {number + 1}: tidegate: {found['rate']:,.0f}/s, {found['outside_rounds']:.1%} of the lanes' time "
-                f"outside rounds, worker memory {found['worker_mb_early']:.0f} then {found['worker_mb_late']:.0f} MB",
+                f"round {number + 1}: tidegate: {found['rate']:,.0f}/s, {found['outside_rounds']:.1%} of the lanes' "
+                f"time outside rounds, worker memory {found['worker_mb_early']:.0f} then "
+                f"{found['worker_mb_late']:.0f} MB",
                 flush=True,
             )
     middle = {name: statistics.median(rates) for name, rates in results.items()}

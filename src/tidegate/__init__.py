@@ -20,6 +20,8 @@ from tidegate.errors import (
 )
 from tidegate.formats import json, text
 from tidegate.kafka.connection import Kafka
+from tidegate.ops.offsets import GroupOffsets, offsets
+from tidegate.ops.produce import Delivery, Message, produce
 from tidegate.pipeline import Pipeline, from_kafka
 from tidegate.records import Failure, Partition, Record, Report
 
@@ -28,10 +30,13 @@ __version__ = "0.1.0"
 __all__ = [
     "BrokerRefused",
     "BrokerUnreachable",
+    "Delivery",
     "DeliveryFailed",
     "Failure",
+    "GroupOffsets",
     "JavaMissing",
     "Kafka",
+    "Message",
     "NoStartingOffset",
     "Partition",
     "Pipeline",
@@ -49,6 +54,8 @@ __all__ = [
     "current",
     "from_kafka",
     "json",
+    "offsets",
+    "produce",
     "resource",
     "text",
 ]

@@ -102,9 +102,7 @@ class Scene:
     @property
     def ends(self) -> dict[int, int]:
         """The end of each partition, by what was produced."""
-        return {
-            number: 1 + max(at for _, one, at in self.produced if one == number) for number in self.partitions
-        }
+        return {number: 1 + max(at for _, one, at in self.produced if one == number) for number in self.partitions}
 
     def breaches(self) -> list[Breach]:
         """Check the laws on all that happened here."""

@@ -7,14 +7,14 @@ import subprocess
 
 import pytest
 
-from tests.acceptance.conftest import Scene, evenly
+from tests.acceptance.conftest import Scene
 from tests.acceptance.program import Ended, tidegate
 from tidegate.dev.jars import tools_classpath
-from tidegate.dev.java import find_java
+from tidegate.java import find_java
 from tidegate.ops.produce import Message
 
-POISON_AT = 25
-ENDS = {0: 40, 1: 60, 2: 40}
+POISON_AT = 9
+ENDS = {0: 40, 1: 30, 2: 40}
 MARKS = {0: 40, 1: POISON_AT, 2: 40}
 
 
@@ -71,19 +71,17 @@ def test_kafkas_own_tool_and_ours_agree_on_the_group(module_scene: Scene, ended:
 
 
 def test_kcat_reads_on_where_the_group_stands(module_scene: Scene, ended: Ended) -> None:
-    """As a member of the same group, without a commit of its own."""
+    """As a member of the same group. It commits what it reads, so the group is put back afterwards."""
     assert ended.code == 3
-    before = our_offsets(module_scene)
-    joined = ["-G", module_scene.group, "-X", "enable.auto.commit=false", "-e", "-q", "-f", "%t %p %o\n"]
-    lines = kcat(module_scene, *joined, module_scene.topic).splitlines()
-    expected = {
-        f"{one['topic']} {one['partition']} {at}"
-        for one in before["partitions"]
-        for at in range(one["mark"], one["end_offset"])
-    }
+    before = module_scene.admin.committed(module_scene.group)
+    lines = kcat(module_scene, "-G", module_scene.group, "-e", "-q", "-f", "%p %o\n", module_scene.topic).splitlines()
+    seen_by_us = {one["partition"]: one["mark"] for one in our_offsets(module_scene)["partitions"]}
+    module_scene.admin.commit_for_empty_group(
+        module_scene.group, {partition: (one.mark, one.metadata) for partition, one in before.items()}
+    )
 
-    assert sorted(lines) == sorted(expected)
-    assert our_offsets(module_scene)["partitions"] == before["partitions"]
+    assert sorted(lines) == sorted(f"{number} {at}" for number in ENDS for at in range(MARKS[number], ENDS[number]))
+    assert seen_by_us == ENDS, "what another client commits, our command shows"
 
 
 def test_kcat_sees_the_same_partitions_and_ends(module_scene: Scene, ended: Ended) -> None:

@@ -18,8 +18,8 @@ from tests.support import is_alive, wait_until
 from tidegate.dev import broker as development_broker
 from tidegate.dev.broker import Broker
 from tidegate.dev.jars import tools_classpath
-from tidegate.dev.java import find_java
 from tidegate.errors import BrokerUnreachable, JavaMissing, SettingsError
+from tidegate.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ class World:
     trail: Trail
     settings: dict[str, object] = field(default_factory=dict)
 
-    def produce(self, values: list[Any], partition: int = 0, **more: Any) -> None:
+    def produce(self, values: Iterable[Any], partition: int = 0, **more: Any) -> None:
         producer = Producer({"bootstrap.servers": self.kafka.bootstrap})
         for value in values:
             raw = None if value is None else value if isinstance(value, bytes) else str(value).encode()

@@ -45,8 +45,9 @@ def test_one_record_then_silence_is_committed_soon(world: World) -> None:
 
     def produce_and_wait() -> None:
         wait_until(lambda: world.mark() == 0, within=60, what="the group has its starting position")
-        members = lambda: len(world.admin.group_members(world.group).members)  # noqa: E731
-        wait_until(lambda: members() == 1, within=60, what="the run is a member")
+        wait_until(
+            lambda: len(world.admin.group_members(world.group).members) == 1, within=60, what="the run is a member"
+        )
         world.produce(["warm"])
         wait_until(lambda: world.mark() == 1, within=60, what="the first record is committed")
         began = time.monotonic()
@@ -132,9 +133,9 @@ def test_partitions_that_are_taken_away_are_finished_and_committed_first(make_wo
     world.run(world.pipeline().map(tg.json).map(slow).sink(world.trail), until="stopped")
     beside.check()
     assert len(given) == 2, "the rebalance did happen"
-    for partition in given:
-        ran = [one for one in world.trail.offsets(partition.number) if one < second_read[partition]]
-        assert ran == list(range(second_read[partition])), "the rival begins exactly where the run ended"
+    for taken in given:
+        ran = [one for one in world.trail.offsets(taken.number) if one < second_read[taken]]
+        assert ran == list(range(second_read[taken])), "the rival begins exactly where the run ended"
     for number in range(4):
         offsets = world.trail.offsets(number)
         assert offsets == sorted(set(offsets)), "no record ran twice"

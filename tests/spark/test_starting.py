@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client does not mark what it re-exports
+    AdminClient,
+    NewPartitions,
+)
 
 import tidegate as tg
 from tests.spark.conftest import World

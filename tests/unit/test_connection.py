@@ -142,7 +142,7 @@ def test_nobody_there_is_said_in_time_with_the_reason_and_without_noise(
 ) -> None:
     assert callable(ask)
     with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1 does not answer \(.*Connection refused\); check"):
-        ask(Admin(NOWHERE, timeout_seconds=0.3))
+        ask(Admin(NOWHERE, timeout_seconds=0.15))
 
     assert capfd.readouterr() == ("", "")
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tidegate.dev.java import find_java, install_line, parse_version
 from tidegate.errors import JavaMissing
+from tidegate.java import find_java, install_line, parse_version
 
 if TYPE_CHECKING:
     from pathlib import Path

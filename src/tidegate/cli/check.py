@@ -11,8 +11,8 @@ import typer
 
 from tidegate.cli.apps import load_app
 from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, say, show_json
-from tidegate.dev.java import find_java
 from tidegate.errors import EXIT_CANNOT_WORK, TidegateError
+from tidegate.java import find_java
 from tidegate.ops.cluster import Cluster
 from tidegate.settings import resolve
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Self
 
 from tidegate.dev import guard
 from tidegate.dev.jars import Progress, broker_classpath
-from tidegate.dev.java import find_java
 from tidegate.errors import BrokerUnreachable, SettingsError
+from tidegate.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.dev import guard
-from tidegate.dev.java import find_java
 from tidegate.errors import TidegateError
+from tidegate.java import find_java
 from tidegate.settings import cache_folder
 
 KAFKA_VERSION = "4.3.1"

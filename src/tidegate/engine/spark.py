@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import signal
 import sys
 import threading
@@ -15,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidegate.errors import JavaMissing, SettingsError, SparkFailed
-from tidegate.settings import choose_worker_python, java_home
+from tidegate.errors import SettingsError, SparkFailed
+from tidegate.java import find_java
+from tidegate.settings import choose_worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +108,7 @@ def open_spark(session: SparkSession | None, *, master: str, app_name: str, debu
     session = session or SparkSession.getActiveSession()
     if session is not None:
         return Spark(session, owned=False)
-    _require_java()
+    find_java()
     choose_worker_python(sys.executable)
     builder = SparkSession.builder.master(master).appName(app_name)
     for name, value in _own_settings(master, debug=debug).items():
@@ -148,16 +148,6 @@ def _own_settings(master: str, *, debug: bool) -> dict[str, str]:
         quiet = Path(__file__).with_name("quiet-log4j2.properties")
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={quiet.as_uri()}"
     return settings
-
-
-def _require_java() -> None:
-    home = java_home()
-    if (home is not None and (home / "bin" / "java").exists()) or shutil.which("java"):
-        return
-    raise JavaMissing(
-        "Spark runs on Java, and none was found",
-        "install Java 17 or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME",
-    )
 
 
 def _refuse_speculation(session: SparkSession) -> None:

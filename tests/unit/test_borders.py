@@ -1,0 +1,90 @@
+"""Imports go downward only, and the pure modules stay pure."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import tidegate
+
+ROOT = Path(tidegate.__file__).parent
+
+# From the ground up: a module may import from its own row and from rows above it in this list.
+LAYERS = [
+    {"errors"},
+    {"records"},
+    {"settings"},
+    {"context", "java", "ledger"},
+    {"steps", "formats"},
+    {"kafka"},
+    {"pipeline"},
+    {"engine"},
+    {"ops"},
+    {"dev"},
+    {"testing"},
+    {"", "cli"},
+]
+# `Pipeline.run` starts the engine, which is built on pipelines: one lazy import, in one place.
+ALLOWED_UPWARD = {("pipeline", "engine")}
+
+PURE = ["errors", "records", "ledger", "steps", "engine/board"]
+IMPURE_MODULES = {"confluent_kafka", "pyspark", "threading", "time", "socket", "queue", "asyncio", "subprocess", "os"}
+
+
+def modules() -> list[Path]:
+    return sorted(ROOT.rglob("*.py"))
+
+
+def layer_of(name: str) -> int:
+    return next(number for number, layer in enumerate(LAYERS) if name in layer)
+
+
+def family(path: Path) -> str:
+    first = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    return "" if first == "__init__" else first
+
+
+def imported(path: Path) -> set[str]:
+    """Return every module that a file imports at run time, lazily or not."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_downward(path: Path) -> None:
+    here = family(path)
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] != "tidegate" or len(parts) < 2:
+            continue
+        there = parts[1]
+        if (ROOT / there).exists() or (ROOT / f"{there}.py").exists():
+            upward = layer_of(there) > layer_of(here)
+            assert not upward or (here, there) in ALLOWED_UPWARD, f"{here or 'tidegate'} imports {name}"
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_pure_modules_know_no_client_no_clock_no_thread(name: str) -> None:
+    roots = {one.split(".")[0] for one in imported(ROOT / f"{name}.py")}
+    assert not roots & IMPURE_MODULES
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_file_grows_past_four_hundred_lines(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
