@@ -40,6 +40,7 @@ def test_a_program_killed_again_and_again_loses_nothing_and_repeats_only_what_wa
     assert ended.code == 0, ended.err
     assert scene.breaches() == []
     assert scene.marks() == scene.ends
+    assert scene.log.count() > len(scene.produced), "no kill made anything run again, so nothing was proved"
     for program in scene.programs:
         program.check_gone()
 

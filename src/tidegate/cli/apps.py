@@ -54,7 +54,7 @@ def _import_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except TidegateError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         raise SettingsError(
             f"{path.name} failed while it was loaded: {type(error).__name__}: {error} "

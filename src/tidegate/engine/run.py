@@ -53,10 +53,12 @@ def run_pipeline(
     topics = admin.describe(source.topics)
     spark = open_spark(session, master=settings.master, app_name=f"tidegate {source.group}", debug=debug_asked())
     try:
+        most_lanes = _lane_limit(settings, spark)
         starting = Starting(admin, source, topics, plan.fingerprint)
+        # From here on the group is touched: everything that can be refused has been.
         starting.before_joining()
         ends = admin.ends(_partitions(topics), committed_only=True) if until == "caught-up" else None
-        board = Board(_lane_limit(settings, spark), _limits(settings), ends)
+        board = Board(most_lanes, _limits(settings), ends)
         events: Events = queue.SimpleQueue()
         job = _jobs(plan_bytes, kafka, source.group)
         lanes = Lanes(spark, source.group, job, events.put)

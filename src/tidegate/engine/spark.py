@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import signal
 import sys
 import threading
@@ -108,6 +109,7 @@ def open_spark(session: SparkSession | None, *, master: str, app_name: str, debu
     session = session or SparkSession.getActiveSession()
     if session is not None:
         return Spark(session, owned=False)
+    _refuse_unknown_master(master)
     find_java()
     choose_worker_python(sys.executable)
     builder = SparkSession.builder.master(master).appName(app_name)
@@ -148,6 +150,17 @@ def _own_settings(master: str, *, debug: bool) -> dict[str, str]:
         quiet = Path(__file__).with_name("quiet-log4j2.properties")
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={quiet.as_uri()}"
     return settings
+
+
+_MASTERS = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|(spark|k8s|sc)://.+|yarn")
+
+
+def _refuse_unknown_master(master: str) -> None:
+    """Spark would say so too, with a stack trace of its launcher."""
+    if _MASTERS.fullmatch(master) is None:
+        raise SettingsError(
+            f"master={master!r} is no Spark master", "use local[N], spark://host:port, k8s://... or yarn"
+        )
 
 
 def _refuse_speculation(session: SparkSession) -> None:
