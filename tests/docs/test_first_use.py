@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
+import sqlite3
 import subprocess
 import sys
 import uuid
@@ -37,18 +39,28 @@ def environment(broker: Broker) -> Mapping[str, str]:
     """Settings of whoever runs the tests must not change what they prove."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEGATE_", "PYSPARK_"))}
     cache = {name: value for name, value in os.environ.items() if name == "TIDEGATE_CACHE"}
-    return {**kept, **cache, "TIDEGATE_BOOTSTRAP": broker.bootstrap, "TIDEGATE_MASTER": "local[2]"}
+    return {
+        **kept,
+        **cache,
+        "TIDEGATE_BOOTSTRAP": broker.bootstrap,
+        "TIDEGATE_MASTER": "local[2]",
+        "PYSPARK_PYTHON": sys.executable,
+    }
 
 
 def tidegate(words: list[str], folder: Path, broker: Broker) -> Ended:
+    return run_python(["-m", "tidegate.cli", *words], folder, environment(broker))
+
+
+def run_python(words: list[str], folder: Path, variables: Mapping[str, str]) -> Ended:
     answer = subprocess.run(
-        [sys.executable, "-m", "tidegate.cli", *words],
+        [sys.executable, *words],
         cwd=folder,
-        env=environment(broker),
+        env=variables,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=200,
         check=False,
     )
     return Ended(answer.returncode, LOG_TIME.sub("", answer.stdout), LOG_TIME.sub("", answer.stderr))
@@ -111,9 +123,22 @@ WHAT_EXAMPLES_SHOW = {
     "current_record.py": "key=ann headers={'source': b'web'}",
 }
 
+# One Spark for all of them: each start takes longer than all the work.
+RUN_ALL = """
+import logging, sys
+from pyspark.sql import SparkSession
+from tidegate.cli.apps import load_app
 
-@pytest.mark.parametrize("name", WHAT_EXAMPLES_SHOW)
-def test_every_other_example_runs(name: str, broker: Broker, tmp_path: Path) -> None:
+logging.basicConfig(level=logging.INFO)
+SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+for path in sys.argv[1:]:
+    report = load_app(path).run(until="caught-up")
+    print(path, report.exit_code, report.settled, *report.marks.values())
+"""
+
+
+@pytest.mark.timeout(240)
+def test_every_other_example_runs(broker: Broker, tmp_path: Path) -> None:
     topic = f"docs-{uuid.uuid4().hex[:8]}"
     Admin(Kafka(broker.bootstrap)).create_topic(topic)
     orders = [
@@ -122,13 +147,19 @@ def test_every_other_example_runs(name: str, broker: Broker, tmp_path: Path) -> 
     ]
     messages = [Message(order, key="ann", headers={"source": "web"}) for order in orders]
     produce(topic, messages, kafka=Kafka(broker.bootstrap))
-    program = (ROOT / "examples" / name).read_text(encoding="utf-8")
-    (tmp_path / name).write_text(program.replace('"orders"', f'"{topic}"'), encoding="utf-8")
+    for name in WHAT_EXAMPLES_SHOW:
+        program = (ROOT / "examples" / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(program.replace('"orders"', f'"{topic}"'), encoding="utf-8")
 
-    ended = tidegate(["run", name, "--until", "caught-up"], tmp_path, broker)
+    ended = run_python(["-c", RUN_ALL, *WHAT_EXAMPLES_SHOW], tmp_path, environment(broker))
     assert ended.code == 0, ended.err
-    assert f"{topic}[0]  mark 2" in ended.out
-    assert WHAT_EXAMPLES_SHOW[name] in ended.err
+    assert ended.out.splitlines() == [f"{name} 0 2 2" for name in WHAT_EXAMPLES_SHOW]
+    for name, shown in WHAT_EXAMPLES_SHOW.items():
+        assert shown in ended.err, name
+    assert len((tmp_path / "archive.jsonl").read_bytes().splitlines()) == 2
+    with contextlib.closing(sqlite3.connect(tmp_path / "orders.db")) as database:
+        rows = database.execute("SELECT stable_id, id FROM orders ORDER BY id").fetchall()
+    assert rows == [(f"store:{topic}:0:0", 1), (f"store:{topic}:0:1", 2)]
 
 
 def test_no_example_is_forgotten() -> None:
@@ -139,13 +170,7 @@ def test_no_example_is_forgotten() -> None:
 def test_the_test_of_the_how_to_passes(tmp_path: Path, broker: Broker) -> None:
     [whole_test] = [code for code in blocks("docs/how-to/test-your-pipeline.md", "python") if "Broker()" in code]
     (tmp_path / "test_orders.py").write_text(whole_test, encoding="utf-8")
-    answer = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_orders.py"],
-        cwd=tmp_path,
-        env={name: value for name, value in environment(broker).items() if name != "TIDEGATE_BOOTSTRAP"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    variables = {name: value for name, value in environment(broker).items() if name != "TIDEGATE_BOOTSTRAP"}
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_orders.py"]
+    ended = run_python(words, tmp_path, variables)
+    assert ended.code == 0, ended.out + ended.err
