@@ -93,6 +93,11 @@ class Settings(BaseModel):
         description="Longest time that work in flight gets to finish on SIGTERM, Ctrl-C or a rebalance. What is "
         "not finished then runs again after the restart.",
     )
+    live: bool = Field(
+        default=True,
+        description="Let rounds report while they run (the live channel). Off: marks are committed when a round "
+        "ends, and a stop waits for that.",
+    )
     session_timeout: Duration = Field(
         10.0,
         gt=0,

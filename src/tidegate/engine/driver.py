@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tidegate.engine.board import Board
+from tidegate.engine.board import Accepted, Board
 from tidegate.engine.committer import Committer
 from tidegate.engine.lanes import Lanes, RoundEnded
 from tidegate.engine.spark import RoundDied
@@ -43,11 +43,18 @@ class MarksFound:
 
 
 @dataclass(frozen=True)
+class RoundReported:
+    """A round that still runs told what it has settled."""
+
+    report: Outcome
+
+
+@dataclass(frozen=True)
 class StopAsked:
     """Somebody wants the run to end in good order."""
 
 
-Event = RoundEnded | MarksFound | StopAsked
+Event = RoundEnded | RoundReported | MarksFound | StopAsked
 Events = queue.SimpleQueue[Event]
 
 
@@ -75,6 +82,8 @@ class Driver:
         self._failures: list[Failure] = []
         self._fatal: TidegateError | None = None
         self._settled = 0
+        self._counted: dict[int, int] = {}
+        """Records of rounds in flight that are counted already, by live reports."""
         self._marks: dict[Partition, int] = {}
         self._unfinished: tuple[Partition, ...] = ()
         self._told_at, self._told = time.monotonic(), 0
@@ -131,6 +140,8 @@ class Driver:
                 self._is_stopping = True
             case MarksFound(epochs, found):
                 self._place(epochs, found)
+            case RoundReported(report):
+                self._hear(report)
             case RoundEnded(lease, None, error):
                 self._bury(lease, error)
             case RoundEnded(lease, outcome, _) if outcome is not None:
@@ -139,6 +150,8 @@ class Driver:
     def _lease(self) -> None:
         for lease in self._board.leases():
             self._lanes.start(lease)
+        for lease in self._board.kept_waiting():
+            self._lanes.finish(lease)
 
     def _tell(self) -> None:
         now = time.monotonic()
@@ -156,21 +169,31 @@ class Driver:
         if outcome.is_repeat:
             self._bury(lease, RoundDied("Spark had to run its task a second time"))
             return
-        accepted = self._board.accept(outcome)
-        self._settled += accepted.settled
+        self._take_in(outcome, self._board.accept(outcome))
+        self._counted.pop(outcome.round, None)
         self._round_seconds += outcome.seconds
         self.holds_resources |= outcome.holds_resources
-        self._marks |= self._board.marks
-        for failure in accepted.failures:
-            self._fail(failure)
-        for partition, (mark, beginning) in accepted.lost.items():
-            self._fatal = self._fatal or _records_lost(partition, mark, beginning)
         if outcome.broken is not None:
             self._fatal = self._fatal or _broken(outcome.broken)
         if outcome.unreadable is not None:
             self._fatal = self._fatal or BrokerRefused(
                 f"records cannot be read: {outcome.unreadable}", "check that the topic exists and may be read"
             )
+
+    def _hear(self, report: Outcome) -> None:
+        """Take a live report (step 5): what it says is settled may be committed while the round runs."""
+        accepted = self._board.hear(report)
+        if accepted is not None:
+            self._take_in(report, accepted)
+
+    def _take_in(self, outcome: Outcome, accepted: Accepted) -> None:
+        self._settled += accepted.settled - self._counted.get(outcome.round, 0)
+        self._counted[outcome.round] = accepted.settled
+        self._marks |= self._board.marks
+        for failure in accepted.failures:
+            self._fail(failure)
+        for partition, (mark, beginning) in accepted.lost.items():
+            self._fatal = self._fatal or _records_lost(partition, mark, beginning)
 
     def _bury(self, lease: Lease, error: Exception | None) -> None:
         """A round ended without an outcome."""
@@ -315,6 +338,8 @@ class Driver:
     ) -> tuple[Partition, ...]:
         """Wait until no round works on these partitions; then cancel. Return what had to be cancelled."""
         deadline = time.monotonic() + budget_seconds
+        for lease in self._board.flying(partitions):
+            self._lanes.finish(lease)
         while (flying := self._board.flying(partitions)) and time.monotonic() < deadline:
             self._take_events(TURN_SECONDS)
             self._lease()
