@@ -213,6 +213,15 @@ class Board:
         return {partition: one.position.mark for partition, one in self._owned.items() if one.position is not None}
 
     @property
+    def workable_marks(self) -> dict[Partition, int]:
+        """The marks of those that a round could move now: not failed, not at the end of the run."""
+        return {
+            partition: one.position.mark
+            for partition, one in self._owned.items()
+            if one.position is not None and one.may_be_leased
+        }
+
+    @property
     def has_caught_up(self) -> bool:
         """Whether every partition of ours is as far as the run is to go."""
         return self._ends is not None and all(owned.has_reached_end for owned in self._owned.values())

@@ -18,15 +18,19 @@ from typing import TYPE_CHECKING
 
 from tidegate.engine.board import Board
 from tidegate.engine.channel import LiveAddress, LiveDesk
+from tidegate.engine.committer import Committer
 from tidegate.engine.driver import Driver, Events, RoundReported
 from tidegate.engine.lanes import Lanes
+from tidegate.engine.lookout import Lookout
+from tidegate.engine.marks import MarkFinder
 from tidegate.engine.spark import Spark, open_spark, pickled
 from tidegate.engine.starting import Starting
+from tidegate.engine.tally import Tally
 from tidegate.engine.task import Job, close_task
 from tidegate.errors import SettingsError, StoppedAtRecord
 from tidegate.kafka.admin import Admin, TopicInfo
 from tidegate.kafka.connection import Kafka
-from tidegate.kafka.member import open_member
+from tidegate.kafka.member import Joining, open_member
 from tidegate.records import Lease, Limits, Partition, Report
 from tidegate.settings import Settings, debug_asked
 from tidegate.steps import Plan, name_of
@@ -67,13 +71,23 @@ def run_pipeline(
         desk = _open_desk(settings, spark, events)
         job = _jobs(plan_bytes, kafka, source.group, None if desk is None else desk.address)
         lanes = Lanes(spark, source.group, job, events.put, desk)
-        driver = Driver(board, lanes, starting, events, settings.stop_budget, source.group)
+        tally = Tally(source.group, settings.idle_notice)
+        driver = Driver(
+            board,
+            lanes,
+            MarkFinder(board, starting, events.put),
+            Lookout(admin, settings.stall_after, events.put),
+            Committer(board, starting.metadata),
+            tally,
+            events,
+            stop_seconds=settings.stop_budget,
+        )
         _say(_guarantee(pipeline, topics))
         with _signals(driver):
             report = driver.run(
-                lambda callbacks: open_member(kafka, source.group, settings.session_timeout, callbacks), topics
+                lambda callbacks: open_member(kafka, _joining(settings, source.group), callbacks), topics
             )
-        if driver.holds_resources:
+        if tally.holds_resources:
             spark.run_everywhere(close_task, b"")
     finally:
         spark.stop()
@@ -140,6 +154,10 @@ def _limits(settings: Settings) -> Limits:
         attempt_seconds=settings.timeout,
         records=settings.commit_records,
     )
+
+
+def _joining(settings: Settings, group: str) -> Joining:
+    return Joining(group, settings.session_timeout, settings.instance, settings.group_protocol == "consumer")
 
 
 def _guarantee(pipeline: Pipeline, topics: Mapping[str, TopicInfo]) -> str:
