@@ -11,6 +11,7 @@ TidegateError            exit code 1 unless said otherwise; its text names the c
     NoStartingOffset     starting="none" and the group has no commit for a topic
     RecordsLost          the mark lies before the log's start: retention took the records
     SparkFailed          Spark could not start, or ended under the run
+    Stalled              records wait, a mark does not move, and a new worker did not help
     DeliveryFailed       at least one record that was produced was not acknowledged
     StoppedAtRecord      a record failed and the policy was to stop: see its cause (exit code 3)
 Reasons for which a record may fail, beside what its functions raise:
@@ -85,6 +86,10 @@ class RecordsLost(TidegateError):
 
 class SparkFailed(TidegateError):
     """Spark could not start, or ended under the run."""
+
+
+class Stalled(TidegateError):
+    """Records wait, a mark does not move, and replacing its lane did not help."""
 
 
 class DeliveryFailed(TidegateError):

@@ -11,7 +11,7 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -93,11 +93,36 @@ class Settings(BaseModel):
         description="Longest time that work in flight gets to finish on SIGTERM, Ctrl-C or a rebalance. What is "
         "not finished then runs again after the restart.",
     )
+    live: bool = Field(
+        default=True,
+        description="Let rounds report while they run (the live channel). Off: marks are committed when a round "
+        "ends, and a stop waits for that.",
+    )
     session_timeout: Duration = Field(
         10.0,
         gt=0,
         description="How long the group waits for a dead process before its partitions go to others. Shorter: a "
         "restart after a crash begins sooner. Longer: a frozen machine keeps its partitions.",
+    )
+    instance: str | None = Field(
+        None,
+        min_length=1,
+        description="A name for this copy that outlives its process (static membership). After a crash a restart under "
+        "the same name has its partitions back at once. Every copy needs a name of its own.",
+    )
+    group_protocol: Literal["classic", "consumer"] = Field(
+        "classic",
+        description="How the group divides partitions. classic: by its members. consumer: by the broker (Kafka 4), "
+        "which also sets the session timeout; it excludes instance.",
+    )
+    idle_notice: Duration = Field(
+        300.0, gt=0, description="Say so when no record has come for this long, and again each time it has passed."
+    )
+    stall_after: Duration = Field(
+        90.0,
+        gt=0,
+        description="A partition with records whose mark has not moved for this long is stalled: its lane is named and "
+        "replaced. If it stalls again for as long, the run ends. Shorter: a stuck worker is found sooner.",
     )
     broker_timeout: Duration = Field(
         10.0, gt=0, description="How long to wait for an answer from Kafka before saying that it cannot be reached."
@@ -142,17 +167,28 @@ def resolve(arguments: Mapping[str, object] | None = None, folder: Path | None =
             f"setting {name}={merged.get(name)!r} ({sources.get(name, 'argument')}) cannot work: {reason}",
             "see docs/settings.md",
         ) from None
-    _check_budget(values)
+    _check_together(values)
     return Resolved(values, sources)
 
 
-def _check_budget(values: Settings) -> None:
-    """Refuse rounds that could not end within the stop budget."""
+def _check_together(values: Settings) -> None:
+    """Refuse settings that exclude each other."""
     longest = values.commit_every + values.timeout
     if longest > values.stop_budget:
         raise SettingsError(
             f"a round may last commit_every + timeout = {longest:g}s, longer than stop_budget={values.stop_budget:g}s",
             f"set stop_budget to at least {longest:g}s, or shorten one of the two",
+        )
+    if values.stall_after <= longest:
+        raise SettingsError(
+            f"stall_after={values.stall_after:g}s is not longer than commit_every + timeout = {longest:g}s: "
+            "work that goes well would count as stalled",
+            f"set stall_after to more than {longest:g}s",
+        )
+    if values.instance is not None and values.group_protocol == "consumer":
+        raise SettingsError(
+            f"instance={values.instance!r} does not work with group_protocol='consumer' in the Kafka client",
+            "leave one of the two out",
         )
 
 

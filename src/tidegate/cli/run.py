@@ -32,6 +32,9 @@ def run(
     ] = "stopped",
     bootstrap: Annotated[str | None, typer.Option(help="Kafka's address, where the program names none.")] = None,
     master: Annotated[str | None, typer.Option(help="Where Spark runs, e.g. local[4].")] = None,
+    instance: Annotated[
+        str | None, typer.Option(help="A name for this copy that outlives its process (static membership).")
+    ] = None,
     setting: Setting = None,
     as_json: AsJson = False,
 ) -> None:
@@ -50,7 +53,7 @@ def run(
             f"--bootstrap {bootstrap} and the program's own kafka={pipeline.source.kafka.bootstrap} exclude each other",
             "remove one of the two",
         )
-    more = {"bootstrap": bootstrap, "master": master, **dict(pairs(setting or (), "--set"))}
+    more = {"bootstrap": bootstrap, "master": master, "instance": instance, **dict(pairs(setting or (), "--set"))}
     report = pipeline.run(
         until=until,  # type: ignore[arg-type]  # checked above
         settings={name: value for name, value in more.items() if value is not None},

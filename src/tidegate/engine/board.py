@@ -128,17 +128,27 @@ class Board:
     def accept(self, outcome: Outcome) -> Accepted:
         """Step 5: believe an outcome only for what is ours, in the same epoch, and where the mark grows."""
         self._land(outcome.lane, outcome.round)
+        return self._believe(outcome, is_final=True)
+
+    def hear(self, report: Outcome) -> Accepted | None:
+        """Step 5 for a live report: the same check; None if its round is over, whose outcome said it all."""
+        lease = self._flying.get(report.lane)
+        if lease is None or lease.round != report.round:
+            return None
+        return self._believe(report, is_final=False)
+
+    def _believe(self, outcome: Outcome, *, is_final: bool) -> Accepted:
         failures, lost, dropped = [], {}, []
         for item in outcome.partitions:
             owned = self._owned.get(item.partition)
             if owned is None or owned.epoch != item.epoch or owned.position is None:
                 dropped.append(item.partition)
                 continue
-            self._advance(owned, item)
-            if item.failure is not None:
+            self._advance(owned, item, is_final=is_final)
+            if item.failure is not None and owned.failure is None:
                 owned.failure = item.failure
                 failures.append(item.failure)
-            if item.lost_before is not None:
+            if item.lost_before is not None and owned.lost_before is None:
                 owned.lost_before = item.lost_before
                 lost[item.partition] = (owned.position.mark, item.lost_before)
         return Accepted(outcome.settled, tuple(failures), lost, tuple(dropped))
@@ -159,6 +169,14 @@ class Board:
     def forget_round(self, lane: int, round_number: int) -> None:
         """A round was cancelled by us: nobody is to blame, nothing is known of what it did."""
         self._land(lane, round_number)
+
+    def kept_waiting(self) -> list[Lease]:
+        """Return the leases in flight whose lane has other partitions that could be worked on."""
+        return [lease for lane, lease in self._flying.items() if not self._is_stopping and self._others_wait(lane)]
+
+    def _others_wait(self, lane: int) -> bool:
+        busy = {item.partition for lease in self._flying.values() for item in lease.partitions}
+        return any(one.lane == lane and self._is_ready(one, busy) for one in self._owned.values())
 
     def flying(self, partitions: Iterable[Partition] | None = None) -> list[Lease]:
         """Return the leases in flight, or those of them that hold one of these partitions, in any epoch."""
@@ -193,6 +211,15 @@ class Board:
     def marks(self) -> dict[Partition, int]:
         """The mark of every partition of ours."""
         return {partition: one.position.mark for partition, one in self._owned.items() if one.position is not None}
+
+    @property
+    def workable_marks(self) -> dict[Partition, int]:
+        """The marks of those that a round could move now: not failed, not at the end of the run."""
+        return {
+            partition: one.position.mark
+            for partition, one in self._owned.items()
+            if one.position is not None and one.may_be_leased
+        }
 
     @property
     def has_caught_up(self) -> bool:
@@ -270,14 +297,14 @@ class Board:
         return self._flying.pop(lane)
 
     @staticmethod
-    def _advance(owned: Owned, item: PartitionOutcome) -> None:
+    def _advance(owned: Owned, item: PartitionOutcome, *, is_final: bool) -> None:
         before = owned.position
         if before is None or item.position.mark < before.mark:
             return
         owned.position = item.position
         if item.position.mark > before.mark:
             owned.dead_rounds = owned.dead_alone = 0
-            if owned.careful_records is not None:
+            if owned.careful_records is not None and is_final:
                 owned.careful_records *= 2
                 if owned.careful_records >= CAREFUL_NO_MORE:
                     owned.careful_records = None

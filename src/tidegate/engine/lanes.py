@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tidegate.engine.channel import LiveDesk
 from tidegate.engine.spark import Spark
 from tidegate.engine.task import run_task
 from tidegate.engine.wire import decode_outcome
@@ -26,12 +27,18 @@ class Lanes:
     """Runs leases on Spark and reports each to `ended`, from the lane's own thread."""
 
     def __init__(
-        self, spark: Spark, group: str, job: Callable[[Lease], bytes], ended: Callable[[RoundEnded], None]
+        self,
+        spark: Spark,
+        group: str,
+        job: Callable[[Lease], bytes],
+        ended: Callable[[RoundEnded], None],
+        desk: LiveDesk | None,
     ) -> None:
         self._spark = spark
         self._group = group
         self._job = job
         self._ended = ended
+        self._desk = desk
         self._given: dict[int, queue.SimpleQueue[Lease | None]] = {}
 
     def start(self, lease: Lease) -> None:
@@ -42,6 +49,11 @@ class Lanes:
             threading.Thread(target=self._serve, args=(lease.lane,), name=f"lane-{lease.lane}", daemon=True).start()
         self._given[lease.lane].put(lease)
 
+    def finish(self, lease: Lease) -> None:
+        """Ask a round to begin no more records. A plain round cannot hear it and ends by its own limits."""
+        if self._desk is not None:
+            self._desk.finish(lease.lane, lease.round)
+
     def cancel(self, lane: int) -> None:
         """Cancel the lane's round; it is reported as ended without an outcome."""
         self._spark.cancel(self._name(lane))
@@ -50,10 +62,15 @@ class Lanes:
         """Let the threads end when their rounds have."""
         for given in self._given.values():
             given.put(None)
+        if self._desk is not None:
+            self._desk.close()
 
     def _serve(self, lane: int) -> None:
         while (lease := self._given[lane].get()) is not None:
-            self._ended(self._run(lease))
+            ended = self._run(lease)
+            if self._desk is not None:
+                self._desk.forget(lease.lane, lease.round)
+            self._ended(ended)
 
     def _run(self, lease: Lease) -> RoundEnded:
         partitions = ", ".join(str(item.partition) for item in lease.partitions)

@@ -11,12 +11,15 @@ from tidegate.context import Hand, Message
 from tidegate.errors import TimedOut
 from tidegate.kafka.reader import Reader, ReadFailed
 from tidegate.ledger import Ledger
-from tidegate.records import Failure, Lease, Outcome, Partition, PartitionOutcome
+from tidegate.records import Failure, Lease, Limits, Outcome, Partition, PartitionOutcome
 from tidegate.steps import Runner
 
 TRACEBACK_CHARACTERS = 8000
 MESSAGE_CHARACTERS = 2000
 NO_LIMIT = 1_000_000_000
+NO_SLICE_SECONDS = 3600.0
+LIVE_SLICE_SECONDS = 0.05
+"""Longest wait for a record in a live round, so that "finish now" is heard at once."""
 
 
 class Round:
@@ -40,6 +43,10 @@ class Round:
         self._broken: str | None = None
         self._unreadable: str | None = None
         self._batch: list[Message] = []
+        self._booked = 0
+        """How many of the batch are in the books already, by a live report."""
+        self._slice_seconds = NO_SLICE_SECONDS
+        self._reported: object = None
         # Held while the books are written: the watching thread may close them at the same moment.
         self._books = threading.Lock()
         self._is_closed = False
@@ -70,7 +77,7 @@ class Round:
             wait = min(last_record + silence, began + self.limits.read_seconds) - now
             if wait <= 0:
                 return
-            batch = self._reader.read(limit - begun, wait)
+            batch = self._reader.read(limit - begun, min(wait, self._slice_seconds))
             if batch:
                 begun += self._work_on(batch)
                 last_record = time.monotonic()
@@ -78,14 +85,15 @@ class Round:
 
     def _work_on(self, batch: list[Message]) -> int:
         """Run a batch in order and write the books; return how many records were begun."""
-        self._batch = batch
+        with self._books:
+            self._batch, self._booked = batch, 0
         handled, error = self._run_looking_up(batch) if self._looks_up else self._run(batch)
         self.hand.message = None
         with self._books:
             if self._is_closed:
                 return handled
             self._batch = []
-            self._settle(batch if handled == len(batch) else batch[:handled])
+            self._settle(batch[self._booked : handled])
             rest = batch[handled:]
             if error is not None:
                 self._fail(rest[0], error, self._runner.done)
@@ -150,9 +158,10 @@ class Round:
     def _pass_gaps(self) -> None:
         """Where the end of a log was reached, markers and gaps before it hold nothing."""
         for partition, end in self._reader.take_ends().items():
-            if partition in self._ledgers and partition not in self._failures:
-                self._ledgers[partition].reach(end)
-                self._reader.stand_at(partition, end)
+            with self._books:
+                if partition in self._ledgers and partition not in self._failures:
+                    self._ledgers[partition].reach(end)
+                    self._reader.stand_at(partition, end)
 
     def _is_finished(self) -> bool:
         """Whether nothing of this lease is left to do: every partition failed, lost, or as far as it should be."""
@@ -164,15 +173,37 @@ class Round:
                 return False
         return True
 
-    def give_up(self, message: Message) -> bool:
+    def go_live(self, limits: Limits) -> None:
+        """Go on for longer: the driver hears what is settled while the round runs, and can end it."""
+        self.limits = limits
+        self._slice_seconds = LIVE_SLICE_SECONDS
+
+    def report(self) -> Outcome | None:
+        """What is settled by now; None if nothing has changed since the last report."""
+        with self._books:
+            self._book_up_to(self.hand.message)
+            outcome = self.outcome(0.0, has_resources=False)
+        if outcome.partitions == self._reported:
+            return None
+        self._reported = outcome.partitions
+        return outcome
+
+    def _book_up_to(self, message: Message | None) -> bool:
+        """Settle what comes before this record in the batch in hand; False if it is not in there."""
+        for at in range(self._booked, len(self._batch)):
+            if self._batch[at] is message:
+                self._settle(self._batch[self._booked : at])
+                self._booked = at
+                return True
+        return False
+
+    def give_up(self, message: Message | None) -> bool:
         """Close the books because this record's attempt takes too long; False if it has just ended."""
         with self._books:
-            place_in_batch = next((at for at, one in enumerate(self._batch) if one is message), None)
-            if place_in_batch is None or self.hand.message is not message:
+            if message is None or self.hand.message is not message or not self._book_up_to(message):
                 return False
             self._is_closed = True
             self.stop_reading = True
-            self._settle(self._batch[:place_in_batch])
             seconds = self.limits.attempt_seconds
             self._fail(message, TimedOut(f"one attempt took longer than timeout={seconds:g}s"), self._runner.done)
             return True

@@ -11,20 +11,26 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from tidegate.engine.board import Board
-from tidegate.engine.driver import Driver, Events
+from tidegate.engine.channel import LiveAddress, LiveDesk
+from tidegate.engine.committer import Committer
+from tidegate.engine.driver import Driver, Events, RoundReported
 from tidegate.engine.lanes import Lanes
+from tidegate.engine.lookout import Lookout
+from tidegate.engine.marks import MarkFinder
 from tidegate.engine.spark import Spark, open_spark, pickled
 from tidegate.engine.starting import Starting
+from tidegate.engine.tally import Tally
 from tidegate.engine.task import Job, close_task
 from tidegate.errors import SettingsError, StoppedAtRecord
 from tidegate.kafka.admin import Admin, TopicInfo
 from tidegate.kafka.connection import Kafka
-from tidegate.kafka.member import open_member
+from tidegate.kafka.member import Joining, open_member
 from tidegate.records import Lease, Limits, Partition, Report
 from tidegate.settings import Settings, debug_asked
 from tidegate.steps import Plan, name_of
@@ -36,6 +42,8 @@ if TYPE_CHECKING:
 
 QUIET_SECONDS = 1.0
 IDLE_SECONDS = 3.0
+LIVE_SECONDS = 60.0
+"""A live round reads for this long: its marks are committed while it runs."""
 
 
 def run_pipeline(
@@ -60,15 +68,26 @@ def run_pipeline(
         ends = admin.ends(_partitions(topics), committed_only=True) if until == "caught-up" else None
         board = Board(most_lanes, _limits(settings), ends)
         events: Events = queue.SimpleQueue()
-        job = _jobs(plan_bytes, kafka, source.group)
-        lanes = Lanes(spark, source.group, job, events.put)
-        driver = Driver(board, lanes, starting, events, settings.stop_budget, source.group)
+        desk = _open_desk(settings, spark, events)
+        job = _jobs(plan_bytes, kafka, source.group, None if desk is None else desk.address)
+        lanes = Lanes(spark, source.group, job, events.put, desk)
+        tally = Tally(source.group, settings.idle_notice)
+        driver = Driver(
+            board,
+            lanes,
+            MarkFinder(board, starting, events.put),
+            Lookout(admin, settings.stall_after, events.put),
+            Committer(board, starting.metadata),
+            tally,
+            events,
+            stop_seconds=settings.stop_budget,
+        )
         _say(_guarantee(pipeline, topics))
         with _signals(driver):
             report = driver.run(
-                lambda callbacks: open_member(kafka, source.group, settings.session_timeout, callbacks), topics
+                lambda callbacks: open_member(kafka, _joining(settings, source.group), callbacks), topics
             )
-        if driver.holds_resources:
+        if tally.holds_resources:
             spark.run_everywhere(close_task, b"")
     finally:
         spark.stop()
@@ -77,12 +96,23 @@ def run_pipeline(
     return report
 
 
-def _jobs(plan: bytes, kafka: Kafka, group: str) -> Callable[[Lease], bytes]:
+def _open_desk(settings: Settings, spark: Spark, events: Events) -> LiveDesk | None:
+    """Open the live channel, unless it is switched off or every round waits for its own commit anyway."""
+    if not settings.live or settings.commit_records is not None:
+        return None
+    bind, advertise = spark.driver_address
+    limits = replace(
+        _limits(settings), read_seconds=LIVE_SECONDS, quiet_seconds=LIVE_SECONDS, idle_seconds=LIVE_SECONDS
+    )
+    return LiveDesk(bind, advertise, limits, lambda report: events.put(RoundReported(report)))
+
+
+def _jobs(plan: bytes, kafka: Kafka, group: str, live: LiveAddress | None) -> Callable[[Lease], bytes]:
     path = tuple(str(Path(entry).absolute()) if entry else str(Path.cwd()) for entry in sys.path)
     level = logging.getLogger().getEffectiveLevel()
 
     def job(lease: Lease) -> bytes:
-        return pickle.dumps(Job(plan, lease, kafka, group, path, level))
+        return pickle.dumps(Job(plan, lease, kafka, group, path, level, live))
 
     return job
 
@@ -124,6 +154,10 @@ def _limits(settings: Settings) -> Limits:
         attempt_seconds=settings.timeout,
         records=settings.commit_records,
     )
+
+
+def _joining(settings: Settings, group: str) -> Joining:
+    return Joining(group, settings.session_timeout, settings.instance, settings.group_protocol == "consumer")
 
 
 def _guarantee(pipeline: Pipeline, topics: Mapping[str, TopicInfo]) -> str:

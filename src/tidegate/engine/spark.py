@@ -54,6 +54,15 @@ class Spark:
         """Spark's version."""
         return str(self._session.version)
 
+    @property
+    def driver_address(self) -> tuple[str, str]:
+        """Where this process can listen, and the name under which workers reach it."""
+        conf = self._session.sparkContext.getConf()
+        host = conf.get("spark.driver.host", "127.0.0.1")
+        if self._session.sparkContext.master.startswith("local"):
+            return "127.0.0.1", "127.0.0.1"
+        return conf.get("spark.driver.bindAddress", host), host
+
     def run_round(self, task: Task, job: bytes, *, lane: str, description: str) -> bytes:
         """Run one task in one job and return its answer. Blocks; call it from the lane's thread."""
         context = self._session.sparkContext

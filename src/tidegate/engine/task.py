@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 
 from tidegate.context import Hand, close_resources, holds_resources, take_in_hand
+from tidegate.engine.channel import LiveAddress, call_driver
 from tidegate.engine.round import Round, reason
 from tidegate.engine.watch import watch, work_thread
 from tidegate.engine.wire import encode_outcome
@@ -29,6 +30,7 @@ class Job:
     group: str
     import_path: tuple[str, ...]
     log_level: int
+    live: LiveAddress | None = None
 
 
 def run_task(job_bytes: bytes, attempt: int) -> tuple[bytes, bool]:
@@ -43,13 +45,16 @@ def run_task(job_bytes: bytes, attempt: int) -> tuple[bytes, bool]:
         round_ = _begin(job)
     except Exception as error:  # noqa: BLE001  # any failure to start is told to the user in one sentence
         return encode_outcome(Outcome(lease.lane, lease.round, (), broken=reason(error))), True
-    healthy = watch(round_)
+    limits = None if job.live is None else job.live.limits
+    healthy = watch(round_, lambda: call_driver(job.live, lease.lane, lease.round), limits)
     return encode_outcome(round_.outcome(time.monotonic() - started, has_resources=holds_resources())), healthy
 
 
 def close_task(_job: bytes, _attempt: int) -> tuple[bytes, bool]:
     """Close this worker's resources, on the thread that made them."""
-    work_thread().run(close_resources).wait(5)
+    thread = work_thread()
+    thread.run(close_resources)
+    thread.wait(5)
     time.sleep(0.2)  # hold this worker, so that the job's other tasks meet the other workers
     return b"", True
 

@@ -1,38 +1,51 @@
 """The worker's main thread watches the round, which runs in the worker's one work thread.
 
-It ends the reading when the time is up and gives up on an attempt that takes longer than `timeout`,
-so neither costs the hot path anything. The work thread stays the same for the worker's whole life:
-users' connections may be bound to the thread that made them.
+It ends the reading when the time is up, gives up on an attempt that takes longer than `timeout`, and
+reports over the live channel, so none of these costs the hot path anything. The work thread stays the
+same for the worker's whole life: users' connections may be bound to the thread that made them.
 """
 
 from __future__ import annotations
 
+import os
 import queue
+import select
 import threading
 import time
 from collections.abc import Callable
 
+from tidegate.context import Message
+from tidegate.engine.channel import REPORT_SECONDS, LiveLine
 from tidegate.engine.round import Round
+from tidegate.records import Limits
 
 
 class WorkThread:
     """One thread that runs what it is given, one after the other."""
 
     def __init__(self) -> None:
-        self._given: queue.SimpleQueue[tuple[Callable[[], None], threading.Event]] = queue.SimpleQueue()
+        self._given: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._ended, self._ending = os.pipe()
         threading.Thread(target=self._serve, name="tidegate-work", daemon=True).start()
 
-    def run(self, function: Callable[[], None]) -> threading.Event:
-        """Run a function that never raises; the event is set when it has ended."""
-        ended = threading.Event()
-        self._given.put((function, ended))
-        return ended
+    def run(self, function: Callable[[], None]) -> None:
+        """Begin a function that never raises. The last one must have ended."""
+        self._given.put(function)
+
+    def wait(self, seconds: float, line: LiveLine | None = None) -> tuple[bool, bool]:
+        """Wait for its end, or for a word on the line: tell which of the two is there."""
+        watched: list[int | LiveLine] = [self._ended] if line is None else [self._ended, line]
+        ready, _, _ = select.select(watched, [], [], max(0.0, seconds))
+        has_ended = self._ended in ready
+        if has_ended:
+            os.read(self._ended, 1)
+        return has_ended, line is not None and line in ready
 
     def _serve(self) -> None:
         while True:
-            function, ended = self._given.get()
+            function = self._given.get()
             function()
-            ended.set()
+            os.write(self._ending, b".")
 
 
 _thread: list[WorkThread] = []
@@ -45,21 +58,53 @@ def work_thread() -> WorkThread:
     return _thread[0]
 
 
-def watch(round_: Round) -> bool:
+def watch(round_: Round, call: Callable[[], LiveLine | None], live_limits: Limits | None) -> bool:
     """Run a round to its end; False if a thread is stuck in it and the worker must go."""
-    limits = round_.limits
-    ended = work_thread().run(round_.work_through)
-    read_until = time.monotonic() + limits.read_seconds
-    look_every = min(0.5, limits.attempt_seconds / 4)
-    seen, since = None, time.monotonic()
-    while not ended.wait(min(look_every, max(0.01, read_until - time.monotonic()))):
-        now = time.monotonic()
-        if now >= read_until:
-            round_.stop_reading = True
-            read_until = now + 3600
-        in_hand = round_.hand.message
-        if in_hand is not seen:
-            seen, since = in_hand, now
-        elif in_hand is not None and now - since >= limits.attempt_seconds and round_.give_up(in_hand):
+    thread = work_thread()
+    thread.run(round_.work_through)
+    line = call()
+    if line is not None and live_limits is not None:
+        round_.go_live(live_limits)
+    began, attempt = time.monotonic(), _Attempt(round_.limits.attempt_seconds)
+    look_every = min(REPORT_SECONDS if line else 0.5, attempt.limit_seconds / 4)
+    try:
+        while True:
+            left = began + round_.limits.read_seconds - time.monotonic()
+            has_ended, has_word = thread.wait(min(look_every, left) if left > 0 else look_every, line)
+            if has_ended:
+                return True
+            if time.monotonic() >= began + round_.limits.read_seconds:
+                round_.stop_reading = True
+            if line is not None and not _talk(round_, line, has_word=has_word):
+                line.close()
+                line = None
+            if attempt.takes_too_long(round_.hand.message, time.monotonic()) and round_.give_up(attempt.message):
+                return False
+    finally:
+        if line is not None:
+            line.close()
+
+
+def _talk(round_: Round, line: LiveLine, *, has_word: bool) -> bool:
+    """Report and listen; when the channel is broken the round stops reading at once."""
+    heard = line.listen() if has_word else True
+    outcome = round_.report()
+    alive = heard and (outcome is None or line.report(outcome))
+    if not alive or line.finish_asked:
+        round_.stop_reading = True
+    return alive
+
+
+class _Attempt:
+    """Tells how long one record has been in hand."""
+
+    def __init__(self, limit_seconds: float) -> None:
+        self.limit_seconds = limit_seconds
+        self.message: Message | None = None
+        self._since = 0.0
+
+    def takes_too_long(self, message: Message | None, now: float) -> bool:
+        if message is not self.message:
+            self.message, self._since = message, now
             return False
-    return True
+        return message is not None and now - self._since >= self.limit_seconds

@@ -29,6 +29,28 @@ class Commit:
 
 
 @dataclass(frozen=True)
+class Joining:
+    """How to be a member of a group."""
+
+    group: str
+    session_seconds: float
+    instance: str | None = None
+    is_broker_led: bool = False
+    """`group.protocol=consumer`: the broker divides the partitions and sets the session timeout."""
+
+    def client(self) -> dict[str, str | int]:
+        """Return the client's settings for it."""
+        if self.is_broker_led:
+            return {"group.protocol": "consumer"}
+        settings: dict[str, str | int] = {
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": round(self.session_seconds * 1000),
+            "heartbeat.interval.ms": max(100, min(3000, round(self.session_seconds * 1000 / 3))),
+        }
+        return settings if self.instance is None else {**settings, "group.instance.id": self.instance}
+
+
+@dataclass(frozen=True)
 class Refused:
     """Why a commit was not taken, and whether the same one may be taken later."""
 
@@ -51,20 +73,18 @@ class Callbacks:
 class Member:
     """Membership in the group, without ever reading a record."""
 
-    def __init__(self, kafka: Kafka, group: str, session_seconds: float, callbacks: Callbacks) -> None:
+    def __init__(self, kafka: Kafka, joining: Joining, callbacks: Callbacks) -> None:
         self._kafka = kafka
         self._callbacks = callbacks
         settings = {
             **kafka.client(
-                group_id=group,
+                group_id=joining.group,
                 enable_auto_commit=False,
                 enable_auto_offset_store=False,
-                partition_assignment_strategy="cooperative-sticky",
-                session_timeout_ms=round(session_seconds * 1000),
-                heartbeat_interval_ms=max(100, min(3000, round(session_seconds * 1000 / 3))),
                 topic_metadata_refresh_interval_ms=10_000,
                 isolation_level="read_committed",
             ),
+            **joining.client(),
             "on_commit": self._on_commit,
         }
         self._consumer = Consumer(settings)
@@ -148,10 +168,10 @@ class Member:
         consumer.incremental_unassign(partitions)
 
 
-def open_member(kafka: Kafka, group: str, session_seconds: float, callbacks: Callbacks) -> Member:
+def open_member(kafka: Kafka, joining: Joining, callbacks: Callbacks) -> Member:
     """Make the member; a setting that the client refuses is told in one sentence."""
     try:
-        return Member(kafka, group, session_seconds, callbacks)
+        return Member(kafka, joining, callbacks)
     except KafkaException as error:
         raise translate(error.args[0], "group membership", kafka.bootstrap) from error
 

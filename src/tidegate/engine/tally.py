@@ -1,0 +1,85 @@
+"""What a run has done so far: counts, marks, failures; told now and then, reported at the end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from tidegate.records import Failure, Outcome, Partition, Report
+
+logger = logging.getLogger("tidegate.run")
+
+TELL_EVERY_SECONDS = 10.0
+
+
+class Tally:
+    """Counts records once, whether a live report or the outcome told of them first."""
+
+    def __init__(self, group: str, idle_seconds: float) -> None:
+        self._group = group
+        self._idle_seconds = idle_seconds
+        self._settled = 0
+        self._counted: dict[int, int] = {}
+        self._round_seconds = 0.0
+        self._began_at = datetime.now(UTC)
+        self._told_at = self._came_at = time.monotonic()
+        self._told = 0
+        self._marks: dict[Partition, int] = {}
+        self.failures: list[Failure] = []
+        self.holds_resources = False
+
+    def count(self, outcome: Outcome, *, is_final: bool) -> None:
+        """Count what an outcome or a report brings."""
+        news = outcome.settled - self._counted.get(outcome.round, 0)
+        self._settled += news
+        self._counted[outcome.round] = outcome.settled
+        if news:
+            self._came_at = time.monotonic()
+        if is_final:
+            del self._counted[outcome.round]
+            self._round_seconds += outcome.seconds
+            self.holds_resources |= outcome.holds_resources
+
+    def stand(self, marks: Mapping[Partition, int]) -> None:
+        """Note where partitions stand; those that have left keep their last mark."""
+        self._marks |= marks
+
+    def fail(self, failure: Failure) -> None:
+        """Note a failed record, and say so."""
+        self.failures.append(failure)
+        logger.error(
+            "%s offset %d failed: %s: %s",
+            failure.partition,
+            failure.record_offset,
+            failure.error_type,
+            failure.message,
+            extra={"action": "record_failed"},
+        )
+
+    def tell(self) -> None:
+        """Say how it goes, if it is time to: progress, or that nothing has come for long."""
+        now = time.monotonic()
+        if now - self._came_at >= self._idle_seconds:
+            logger.info("no record has come for %.0f s", self._idle_seconds, extra={"action": "idle"})
+            self._came_at = now
+        if now - self._told_at < TELL_EVERY_SECONDS:
+            return
+        if self._settled != self._told:
+            rate = (self._settled - self._told) / (now - self._told_at)
+            logger.info("%d records settled, %.0f per second", self._settled, rate, extra={"action": "progress"})
+        self._told_at, self._told = now, self._settled
+
+    def report(self, unfinished: tuple[Partition, ...], ended_at: datetime) -> Report:
+        """Return how the run ended."""
+        return Report(
+            group=self._group,
+            settled=self._settled,
+            marks=dict(sorted(self._marks.items())),
+            began_at=self._began_at,
+            ended_at=ended_at,
+            round_seconds=self._round_seconds,
+            failures=tuple(self.failures),
+            unfinished=unfinished,
+        )
