@@ -35,10 +35,10 @@ demo: setup java
 
 # How fast it is, and how often the laws hold under faults.
 bench: setup java jars
-	$(BIN)/python -m bench
+	$(BIN)/python bench/throughput.py
 
 proof: setup java jars
-	$(BIN)/python -m bench.proof
+	PROOF=1 $(PYTEST) tests/acceptance
 
 setup: $(STAMP)
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tidegate.records import Report
 
 Starting = Literal["earliest", "latest", "none"]
-Lost = Literal["stop", "earliest", "latest"]
 Until = Literal["stopped", "caught-up"]
 
 _STARTINGS = ("earliest", "latest", "none")
@@ -72,7 +71,9 @@ class Pipeline:
         return replace(self, sinks=(*self.sinks, Sink(write, when)))
 
     def commit_every(self, duration: str | float, *, records: int | None = None) -> Pipeline:
-        """Commit at least this often, or after this many records of a lane.
+        """Leave nothing settled uncommitted for longer than this, or after this many records of a lane.
+
+        Without the live channel a round reads for this long, finishes the record in hand, and commits.
 
         `records=1` commits after every single record: nothing settled ever runs again after a
         crash but the record in hand. It costs one Spark job per record.
@@ -114,6 +115,11 @@ class Pipeline:
     def resolved(self, more: Mapping[str, object] | None = None) -> Resolved:
         """Return every setting of this pipeline with its source."""
         bootstrap = self.source.kafka.bootstrap if self.source.kafka is not None else None
+        if bootstrap is not None and "bootstrap" in (more or {}):
+            raise SettingsError(
+                f"the program's own kafka={bootstrap} and the setting bootstrap exclude each other",
+                "remove one of the two",
+            )
         return resolve({"bootstrap": bootstrap, **self.chosen, **(more or {})})
 
     def _with_step(self, kind: Literal["map", "filter", "flat_map"], function: Callable[[Value], Value]) -> Pipeline:

@@ -8,6 +8,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 
+def counted(number: int, what: str) -> str:
+    """Return "1 record", "2 records"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 class Partition(NamedTuple):
     """One source partition: a topic's name and the partition's number."""
 
@@ -100,7 +105,7 @@ class Lease:
 
     @property
     def era(self) -> str:
-        """Change whenever what a worker has in memory may no longer be true."""
+        """Differs from the last one whenever what a worker has in memory may no longer be true."""
         return f"{self.run}:{','.join(str(item.epoch) for item in self.partitions)}"
 
 
@@ -113,7 +118,7 @@ class PartitionOutcome:
     position: Position
     failure: Failure | None = None
     lost_before: int | None = None
-    """The log's start, where it lies beyond the mark: records were lost to retention."""
+    """The log's start, where the mark is out of the log: records were lost to retention, or the log is another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +153,8 @@ class Report:
     round_seconds: float = 0.0
     """Time inside rounds, all lanes together."""
     failures: tuple[Failure, ...] = ()
-    lost: int = 0
     unfinished: tuple[Partition, ...] = ()
     """Partitions whose round outlived the stop budget: what it did may run again."""
-    retried: int = 0
-    dead: int = 0
-    skipped: int = 0
 
     @property
     def failure(self) -> Failure | None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 FILE_NAME = "tidegate.toml"
 PREFIX = "TIDEGATE_"
 
+CANCEL_SECONDS = 5.0
+"""The last part of the stop budget: a cancelled Python task lives on for up to four seconds."""
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
 
@@ -61,7 +64,7 @@ class Settings(BaseModel):
     bootstrap: str = Field("localhost:9092", description="Kafka's address: host:port, several with commas.")
     master: str = Field(
         "local[*]",
-        description="Where Spark runs. local[N] runs N tasks at a time in this process's machine.",
+        description="Where Spark runs. local[N] runs N tasks at a time on this machine.",
     )
     commit_every: Duration = Field(
         5.0,
@@ -174,10 +177,11 @@ def resolve(arguments: Mapping[str, object] | None = None, folder: Path | None =
 def _check_together(values: Settings) -> None:
     """Refuse settings that exclude each other."""
     longest = values.commit_every + values.timeout
-    if longest > values.stop_budget:
+    if longest + CANCEL_SECONDS > values.stop_budget:
         raise SettingsError(
-            f"a round may last commit_every + timeout = {longest:g}s, longer than stop_budget={values.stop_budget:g}s",
-            f"set stop_budget to at least {longest:g}s, or shorten one of the two",
+            f"a round may last commit_every + timeout = {longest:g}s, and stop_budget={values.stop_budget:g}s must "
+            f"leave {CANCEL_SECONDS:g}s to cancel one that does not end",
+            f"set stop_budget to at least {longest + CANCEL_SECONDS:g}s, or shorten one of the two",
         )
     if values.stall_after <= longest:
         raise SettingsError(

@@ -40,9 +40,13 @@ class Plan:
 
     @property
     def fingerprint(self) -> str:
-        """Change when the sinks change, so that progress noted for others is never believed."""
+        """Tells these sinks from others, so that progress noted for others is never believed.
+
+        A function is known by its name, so that mending it does not repeat the other sinks. What has
+        no name of its own (a lambda, an object) is known by its content.
+        """
         kinds = [step.kind for step in self.steps if step.kind == "flat_map"]
-        names = [f"{name_of(sink.write)}/{sink.when is not None}" for sink in self.sinks]
+        names = [f"{_identity(sink.write)}/{sink.when is not None}" for sink in self.sinks]
         return hashlib.blake2b(repr((kinds, names)).encode(), digest_size=6).hexdigest()
 
 
@@ -50,6 +54,14 @@ def name_of(function: Callable[..., object]) -> str:
     """Return what a person would call this function."""
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     return str(name)
+
+
+def _identity(function: Callable[..., object]) -> str:
+    name = name_of(function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return f"{name} {getattr(function, '__dict__', '')!r}"
+    return f"{name} {code.co_code!r} {code.co_consts!r} {code.co_names!r}" if "<lambda>" in name else name
 
 
 class Runner:

@@ -170,10 +170,20 @@ def test_the_variable_of_a_refused_value_is_named(monkeypatch: pytest.MonkeyPatc
 
 
 def test_rounds_that_outlast_the_stop_budget_are_refused_with_the_number_that_works() -> None:
-    with pytest.raises(SettingsError, match=r"= 65s, longer than stop_budget=30s; set stop_budget to at least 65s"):
+    with pytest.raises(SettingsError, match=r"= 65s, .*; set stop_budget to at least 70s"):
         resolve({"timeout": "1m"})
 
-    assert resolve({"timeout": "1m", "stop_budget": 65}).values.timeout == 60.0
+    assert resolve({"timeout": "1m", "stop_budget": 70}).values.timeout == 60.0
+
+
+def test_a_stall_shorter_than_a_round_is_refused() -> None:
+    with pytest.raises(SettingsError, match="set stall_after to more than 25s"):
+        resolve({"stall_after": 25})
+
+
+def test_a_static_name_excludes_the_broker_led_protocol() -> None:
+    with pytest.raises(SettingsError, match="leave one of the two out"):
+        resolve({"instance": "a", "group_protocol": "consumer"})
 
 
 def test_the_cache_lies_where_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -121,6 +121,21 @@ def first(_value: object) -> None: ...
 def second(_value: object) -> None: ...
 
 
+class Table:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, value: object) -> None: ...
+
+
+def test_sinks_without_a_name_of_their_own_are_told_apart_by_their_content() -> None:
+    by_lambda = Plan((), (Sink(lambda _: 1), Sink(lambda _: 2)))
+    assert by_lambda.fingerprint != Plan((), by_lambda.sinks[::-1]).fingerprint
+    by_object = Plan((), (Sink(Table("a")), Sink(Table("b"))))
+    assert by_object.fingerprint != Plan((), by_object.sinks[::-1]).fingerprint
+    assert by_object.fingerprint == Plan((), (Sink(Table("a")), Sink(Table("b")))).fingerprint
+
+
 def test_the_fingerprint_changes_with_the_sinks() -> None:
     one, other = Plan((), (Sink(first), Sink(second))), Plan((), (Sink(second), Sink(first)))
     assert one.fingerprint != other.fingerprint

@@ -10,8 +10,8 @@ import typer
 
 from tidegate.cli.apps import load_app
 from tidegate.cli.common import AsJson, pairs, say, show_json
-from tidegate.errors import EXIT_USAGE, SettingsError
-from tidegate.records import Report
+from tidegate.errors import EXIT_USAGE
+from tidegate.records import Report, counted
 
 App = Annotated[str, typer.Argument(metavar="APP.py[:NAME]", help="The program, and its pipeline if it has several.")]
 Setting = Annotated[
@@ -48,11 +48,6 @@ def run(
         raise typer.Exit(EXIT_USAGE)
     _log_to_stderr()
     pipeline = load_app(app)
-    if bootstrap is not None and pipeline.source.kafka is not None:
-        raise SettingsError(
-            f"--bootstrap {bootstrap} and the program's own kafka={pipeline.source.kafka.bootstrap} exclude each other",
-            "remove one of the two",
-        )
     more = {"bootstrap": bootstrap, "master": master, "instance": instance, **dict(pairs(setting or (), "--set"))}
     report = pipeline.run(
         until=until,  # type: ignore[arg-type]  # checked above
@@ -72,7 +67,7 @@ def _log_to_stderr() -> None:
 
 
 def _tell(report: Report) -> None:
-    say(f"group {report.group}: {report.settled} records settled in this run")
+    say(f"group {report.group}: {counted(report.settled, 'record')} settled in this run")
     failed = {failure.partition: failure for failure in report.failures}
     for partition, mark in report.marks.items():
         note = f"  failed here: {failed[partition].error_type}" if partition in failed else ""

@@ -24,6 +24,7 @@ from tidegate.engine.tally import Tally
 from tidegate.errors import BrokerRefused, RecordsLost, SparkFailed, Stalled, TidegateError
 from tidegate.kafka.member import Callbacks, Commit, Member, Refused
 from tidegate.records import Lease, Outcome, Partition, Report
+from tidegate.settings import CANCEL_SECONDS
 
 logger = logging.getLogger("tidegate.run")
 
@@ -253,7 +254,7 @@ class Driver:
         and 41 run twice.
         """
         self._board.close(partitions)
-        self._wait_for_rounds(partitions, self._stop_seconds - ZOMBIE_SECONDS - 1, lambda: None)
+        self._wait_for_rounds(partitions, self._stop_seconds - CANCEL_SECONDS, lambda: None)
         self._committer.flush(self._member, partitions, COMMIT_SECONDS)
         self._forget(partitions)
         logger.info("partitions given back: %s", _names(partitions), extra={"action": "revoked"})
@@ -276,7 +277,8 @@ class Driver:
     def _wind_down(self, member: Member) -> None:
         """Begin nothing, finish what is in flight within the budget, commit, leave."""
         self._board.stop()
-        self._unfinished = self._wait_for_rounds(None, self._stop_seconds, lambda: self._stay_member(member))
+        budget = self._stop_seconds - CANCEL_SECONDS
+        self._unfinished = self._wait_for_rounds(None, budget, lambda: self._stay_member(member))
         deadline = time.monotonic() + COMMIT_SECONDS
         while member.is_committing and time.monotonic() < deadline:
             self._stay_member(member)

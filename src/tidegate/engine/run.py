@@ -31,7 +31,7 @@ from tidegate.errors import SettingsError, StoppedAtRecord
 from tidegate.kafka.admin import Admin, TopicInfo
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.member import Joining, open_member
-from tidegate.records import Lease, Limits, Partition, Report
+from tidegate.records import Lease, Limits, Partition, Report, counted
 from tidegate.settings import Settings, debug_asked
 from tidegate.steps import Plan, name_of
 
@@ -161,7 +161,7 @@ def _joining(settings: Settings, group: str) -> Joining:
 
 
 def _guarantee(pipeline: Pipeline, topics: Mapping[str, TopicInfo]) -> str:
-    names = ", ".join(f"{info.name} ({info.partitions} partitions)" for info in topics.values())
+    names = ", ".join(f"{info.name} ({counted(info.partitions, 'partition')})" for info in topics.values())
     return (
         f"tidegate: group {pipeline.source.group} reads {names}: every record reaches its sinks at least once, "
         "in order per partition; the group stops at the first record that fails"

@@ -161,7 +161,7 @@ def _own_settings(master: str, *, debug: bool) -> dict[str, str]:
     return settings
 
 
-_MASTERS = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|(spark|k8s|sc)://.+|yarn")
+_MASTERS = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|(spark|k8s)://.+|yarn")
 
 
 def _refuse_unknown_master(master: str) -> None:
