@@ -112,12 +112,12 @@ class LiveDesk:
             if not hmac.compare_digest(str(hello["token"]).encode(), self._token.encode()):
                 return None
             caller = int(hello["lane"]), int(hello["round"])
+            line.settimeout(None)
             with self._lock:
                 self._lines[caller] = line
                 _send(line, {"finish": caller in self._finishing})
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        line.settimeout(None)
         return caller
 
 

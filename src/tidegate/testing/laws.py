@@ -242,10 +242,9 @@ def _first_runs_increase(partition: Partition, line: list[Event]) -> Iterator[Br
 
 def _steps_back_follow_faults(history: _History, partition: Partition, line: list[Event]) -> Iterator[Breach]:
     """After a fault a partition may go back, as far as the mark that was committed then."""
-    runs: dict[str, list[Event]] = defaultdict(list)
-    for event in line:
-        runs[event.run].append(event)  # what a killed program still does belongs to it, not to the next one
-    for earlier, later in pairwise(event for run in runs.values() for event in run):
+    # What a killed program's tasks still do runs beside its successor: it has no place in the order.
+    living = [event for event in line if history.took_effect_at(event) == event.at_ms]
+    for earlier, later in pairwise(living):
         if later.record_offset > earlier.record_offset:
             continue
         between = [fault for fault in history.faults if _parts(fault, earlier, later)]

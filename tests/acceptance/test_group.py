@@ -1,0 +1,160 @@
+"""Several copies of one program share a group: handed over in good order, killed, frozen, cut off."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from tests.acceptance.conftest import Scene, evenly
+from tests.acceptance.program import Program
+from tests.support import wait_until
+
+HANDOVERS = int(os.environ.get("PROOF_HANDOVERS", "2"))
+CHANNEL = [pytest.param("true", id="live"), pytest.param("false", id="plain")]
+
+
+def owned_by(scene: Scene) -> list[int]:
+    """How many partitions each member of the group has."""
+    return sorted(len(member.partitions) for member in scene.admin.group_members(scene.group).members)
+
+
+def wait_for_members(scene: Scene, shares: list[int], *programs: Program) -> None:
+    def shared() -> bool:
+        assert all(program.is_running for program in programs), [program.err for program in programs]
+        return owned_by(scene) == shares
+
+    wait_until(shared, within=90, what=f"members with {shares} partitions, not {owned_by(scene)}")
+
+
+@pytest.mark.timeout(120 + 60 * HANDOVERS)
+@pytest.mark.parametrize("live", CHANNEL)
+def test_copies_that_come_and_go_hand_over_without_a_repeat(scene: Scene, live: str) -> None:
+    scene.fill(4, evenly(2000, 4))
+    first = scene.start("slow.py", "--set", f"live={live}", SECONDS_EACH="0.002")
+    scene.wait_for_records(50, first)
+    for _ in range(HANDOVERS):
+        second = scene.start("slow.py", "--set", f"live={live}", SECONDS_EACH="0.002")
+        wait_for_members(scene, [2, 2], first, second)
+        scene.produce(evenly(1000, 4))
+        scene.wait_for_records(20, second)
+        second.send(signal.SIGTERM)
+        ended = second.wait(within=60)
+        assert ended.code == 0, ended.err
+        wait_for_members(scene, [4], first)
+    wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything committed")
+    first.send(signal.SIGTERM)
+    assert first.wait(within=60).code == 0
+
+    assert scene.breaches() == []
+    assert scene.log.count() == len(scene.produced), "an orderly handover repeats nothing"
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("live", CHANNEL)
+def test_when_one_of_two_copies_is_killed_the_other_takes_over(scene: Scene, live: str) -> None:
+    chance = random.Random(f"two copies {live}")
+    scene.fill(4, evenly(6000, 4))
+    copies = [scene.start("slow.py", "--set", f"live={live}", SECONDS_EACH="0.002") for _ in range(2)]
+    wait_for_members(scene, [2, 2], *copies)
+    for copy in copies:
+        scene.wait_for_records(chance.randrange(50, 400), copy)
+    scene.log.fault("driver_killed", driver=copies[0].pid)
+    copies[0].kill()
+    assert scene.marks() != scene.ends, "the kill came after the work"
+    wait_for_members(scene, [4], copies[1])
+    wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything committed by the other")
+    copies[1].send(signal.SIGTERM)
+    assert copies[1].wait(within=60).code == 0
+    assert scene.breaches() == []
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("live", CHANNEL)
+def test_the_late_word_of_a_frozen_driver_does_not_count(scene: Scene, live: str) -> None:
+    scene.fill(2, evenly(3000, 2))
+    frozen = scene.start("slow.py", "--set", f"live={live}", SECONDS_EACH="0.004")
+    scene.wait_for_records(200, frozen)
+    scene.log.fault("driver_frozen", driver=frozen.pid)
+    frozen.send(signal.SIGSTOP)
+    wait_until(lambda: owned_by(scene) == [], within=60, what="the group gives the frozen member up")
+    other = scene.start("slow.py", "--set", f"live={live}", SECONDS_EACH="0.001")
+    scene.wait_for_records(500, other)
+    stood = scene.marks()
+    frozen.send(signal.SIGCONT)
+    wait_until(lambda: "partitions lost" in frozen.err, within=60, what=f"it notices its loss: {frozen.err}")
+    wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything committed")
+    assert all(scene.marks()[number] >= mark for number, mark in stood.items())
+    for program in (frozen, other):
+        program.send(signal.SIGTERM)
+        assert program.wait(within=60).code == 0
+    # L3: what the frozen one had in work ran again; that is what losing a partition means.
+    assert [one for one in scene.breaches() if one.law != "L4"] == []
+
+
+@pytest.mark.timeout(240)
+def test_a_rebalance_that_moves_nothing_drops_no_outcome(scene: Scene) -> None:
+    scene.fill(1, evenly(1500, 1))
+    first = scene.start("slow.py", "--set", "live=false", SECONDS_EACH="0.004")
+    scene.wait_for_records(50, first)
+    second = scene.start("slow.py", SECONDS_EACH="0.004")
+    wait_for_members(scene, [0, 1], first, second)
+    wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything committed")
+    for program in (first, second):
+        program.send(signal.SIGTERM)
+        assert program.wait(within=60).code == 0
+    assert scene.log.count() == len(scene.produced)
+    assert scene.breaches() == []
+
+
+@pytest.mark.timeout(240)
+def test_thirty_partitions_on_two_slots_all_move(scene: Scene) -> None:
+    scene.fill(30, evenly(9000, 30))
+    program = scene.start("slow.py", SECONDS_EACH="0.002")
+    scene.wait_for_records(1500, program)
+    wait_until(
+        lambda: len(scene.marks()) == 30 and all(mark > 0 for mark in scene.marks().values()),
+        within=60,
+        what=f"every partition moves: {scene.marks()}",
+    )
+    assert scene.marks() != scene.ends, "they moved together, not one after the other"
+    program.send(signal.SIGTERM)
+    assert program.wait(within=60).code == 0
+
+
+@pytest.mark.timeout(240)
+def test_a_static_name_has_its_partitions_back_at_once_after_a_kill(scene: Scene) -> None:
+    scene.fill(2, evenly(4000, 2))
+    words = ("--instance", "copy-1", "--set", "session_timeout=45s")
+    first = scene.start("slow.py", *words, SECONDS_EACH="0.002")
+    scene.wait_for_records(200, first)
+    scene.log.fault("driver_killed", driver=first.pid)
+    first.kill_all()
+    second = scene.start("slow.py", *words, SECONDS_EACH="0.002")
+    wait_until(lambda: "reads" in second.err, within=60, what="the second life is about to join")
+    began = time.monotonic()
+    scene.wait_for_records(1, second)
+    assert time.monotonic() - began < 30, "it did not wait for the dead one's session of 45 s"
+    second.send(signal.SIGTERM)
+    assert second.wait(within=60).code == 0
+    assert [one for one in scene.breaches() if one.law != "L2"] == []
+
+
+@pytest.mark.timeout(240)
+def test_the_broker_led_protocol_shares_and_hands_over_too(scene: Scene) -> None:
+    scene.fill(4, evenly(3000, 4))
+    words = ("--set", "group_protocol=consumer")
+    copies = [scene.start("slow.py", *words, SECONDS_EACH="0.002") for _ in range(2)]
+    wait_for_members(scene, [2, 2], *copies)
+    for copy in copies:
+        scene.wait_for_records(20, copy)
+    copies[0].send(signal.SIGTERM)
+    assert copies[0].wait(within=60).code == 0
+    wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything committed by the other")
+    copies[1].send(signal.SIGTERM)
+    assert copies[1].wait(within=60).code == 0
+    assert scene.breaches() == []
+    assert scene.log.count() == len(scene.produced), "an orderly handover repeats nothing"

@@ -1,0 +1,123 @@
+"""The live channel, over real sockets on loopback."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.support import wait_until
+from tidegate.engine import channel
+from tidegate.engine.channel import LiveDesk, LiveLine, call_driver
+from tidegate.records import Limits, Outcome, Partition, PartitionOutcome, Position
+
+LIMITS = Limits(read_seconds=60, quiet_seconds=60, idle_seconds=60, attempt_seconds=20)
+REPORT = Outcome(0, 7, (PartitionOutcome(Partition("t", 0), 1, Position(42)),), settled=42)
+
+
+class Office:
+    """A desk, and what it has heard."""
+
+    def __init__(self) -> None:
+        self.heard: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self.desk = LiveDesk("127.0.0.1", "127.0.0.1", LIMITS, self.heard.put)
+
+    def call(self, lane: int = 0, round_number: int = 7) -> LiveLine:
+        line = call_driver(self.desk.address, lane, round_number)
+        assert line is not None
+        return line
+
+
+@pytest.fixture
+def office(monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
+    monkeypatch.setattr(channel, "_unreachable_until", 0.0)
+    made = Office()
+    yield made
+    made.desk.close()
+
+
+def test_a_report_reaches_the_driver_as_it_was(office: Office) -> None:
+    line = office.call()
+    assert line.report(REPORT)
+    assert office.heard.get(timeout=10) == REPORT
+    line.close()
+
+
+def test_finish_is_heard_by_the_round_it_is_meant_for(office: Office) -> None:
+    first, second = office.call(0, 7), office.call(1, 8)
+    office.desk.finish(1, 8)
+    assert second.listen()
+    assert second.finish_asked
+    assert not first.finish_asked
+    first.close()
+    second.close()
+
+
+def test_finish_that_was_said_before_the_call_is_heard_with_it(office: Office) -> None:
+    office.desk.finish(0, 7)
+    line = office.call()
+    assert line.finish_asked
+    line.close()
+    office.desk.forget(0, 7)
+    line = office.call()
+    assert not line.finish_asked, "it was said to a round that has ended"
+    line.close()
+
+
+def test_nobody_gets_in_without_the_token(office: Office) -> None:
+    stranger = call_driver(replace(office.desk.address, token="guess"), 0, 7)  # noqa: S106  # a wrong one
+    assert stranger is None
+    line = office.call()
+    assert line.report(REPORT)
+    assert office.heard.get(timeout=10) == REPORT
+    line.close()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x02{}", b"\x00\x00\x00\x01", b"\xff\xff\xff\xff", b""],
+    ids=["http", "no token", "cut short", "a huge frame", "silence"],
+)
+def test_what_strangers_say_disturbs_nobody(office: Office, words: bytes) -> None:
+    with socket.create_connection((office.desk.address.host, office.desk.address.port), 5) as stranger:
+        stranger.sendall(words)
+        stranger.shutdown(socket.SHUT_WR)
+        stranger.settimeout(10)
+        assert stranger.recv(1) == b"", "the desk hangs up"
+    line = office.call()
+    assert line.report(REPORT)
+    assert office.heard.get(timeout=10) == REPORT
+    line.close()
+
+
+def test_a_round_notices_that_the_driver_hung_up(office: Office) -> None:
+    line = office.call()
+    office.desk.close()
+    assert not line.listen()
+    line.close()
+
+
+def test_a_driver_that_cannot_be_reached_is_not_called_again_at_once(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "_unreachable_until", 0.0)
+    office.desk.close()
+    assert call_driver(office.desk.address, 0, 7) is None
+    other = Office()
+    assert call_driver(other.desk.address, 0, 7) is None, "this worker tries again only later"
+    other.desk.close()
+
+
+def test_a_closed_desk_leaves_no_thread_behind(office: Office) -> None:
+    line = office.call()
+    office.desk.close()
+    wait_until(
+        lambda: not any(thread.name.startswith("live-") for thread in threading.enumerate()),
+        within=10,
+        what="the desk's threads have ended",
+    )
+    line.close()
