@@ -87,7 +87,7 @@ def run_pipeline(
             report = driver.run(
                 lambda callbacks: open_member(kafka, _joining(settings, source.group), callbacks), topics
             )
-        if tally.holds_resources:
+        if tally.holds_resources or spark.is_owned:
             spark.run_everywhere(close_task, b"")
     finally:
         spark.stop()

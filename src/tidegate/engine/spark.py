@@ -50,6 +50,11 @@ class Spark:
         return int(self._session.sparkContext.defaultParallelism)
 
     @property
+    def is_owned(self) -> bool:
+        """Whether this run made the session, and ends it."""
+        return self._owned
+
+    @property
     def version(self) -> str:
         """Spark's version."""
         return str(self._session.version)

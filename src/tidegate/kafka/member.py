@@ -6,6 +6,7 @@ One thread owns it. A synchronous commit from another thread while one polls hun
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from tidegate.records import Partition
 logger = logging.getLogger("tidegate.member")
 
 Partitions = list[Partition]
+
+ANSWER_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,7 @@ class Member:
         }
         self._consumer = Consumer(settings)
         self._sent: dict[Partition, Commit] | None = None
+        self._sent_at = 0.0
         self.stray_records = 0
         """Records that reached the member although everything is paused: a bug, counted."""
 
@@ -112,14 +116,17 @@ class Member:
 
     @property
     def is_committing(self) -> bool:
-        """Whether a commit is on its way; its answer comes through `poll`."""
-        return self._sent is not None
+        """Whether a commit is on its way; its answer comes through `poll`.
+
+        One that is never answered must not hold all later ones back: after a while it counts as lost.
+        """
+        return self._sent is not None and time.monotonic() - self._sent_at < ANSWER_SECONDS
 
     def commit(self, positions: Mapping[Partition, Commit]) -> None:
         """Send one commit; the answer comes through `poll`, to the callback `committed`."""
         try:
             self._consumer.commit(offsets=_offsets(positions), asynchronous=True)
-            self._sent = dict(positions)
+            self._sent, self._sent_at = dict(positions), time.monotonic()
         except KafkaException as error:
             self._callbacks.committed({}, dict.fromkeys(positions, self._refused(error.args[0])))
 
@@ -139,7 +146,10 @@ class Member:
             logger.warning("leaving the group failed: %s", error, extra={"action": "leave_failed"})
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        sent, self._sent = self._sent or {}, None
+        sent = self._sent or {}
+        if {_partition(one): one.offset for one in partitions} != {tp: one.mark for tp, one in sent.items()}:
+            return  # the answer to an earlier one that was given up
+        self._sent = None
         refused = {_partition(one): self._refused(one.error) for one in partitions if one.error is not None}
         if error is not None:
             refused |= dict.fromkeys(sent, self._refused(error))
