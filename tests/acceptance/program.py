@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from tests.support import is_alive, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 APPS = Path(__file__).parent / "apps"
 GONE_SECONDS = 15.0
@@ -64,20 +65,27 @@ class Program:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
+    def wait_until(self, check: Callable[[], bool], *, within: float, what: str) -> None:
+        """Wait for a fact that needs this program to run; its own words go with a failure."""
+        try:
+            wait_until(lambda: check() or not self.is_running, within=within, what=what)
+            assert check(), f"the run ended with {self._process.returncode} before there was: {what}"
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it said:\n{self.err}") from None
+
     def wait(self, *, within: float) -> Ended:
         """Wait for its end by itself, and until nothing of it is left."""
-        wait_until(lambda: not self.is_running, within=within, what=f"the end of the run; it said:\n{self.err}")
+        self.wait_until(lambda: not self.is_running, within=within, what="its end")
         seconds = time.monotonic() - self._since
         self.check_gone()
         return Ended(self._process.returncode, self._out.read_text(encoding="utf-8"), self.err, seconds)
 
     def check_gone(self) -> None:
         """Wait until no process of the session is left."""
-        wait_until(
-            lambda: not self.processes(),
-            within=GONE_SECONDS,
-            what=f"the end of all that the run started; left are {[_command(pid) for pid in self.processes()]}",
-        )
+        try:
+            wait_until(lambda: not self.processes(), within=GONE_SECONDS, what="the end of all that the run started")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; left are {[_command(pid) for pid in self.processes()]}") from None
 
     def processes(self) -> list[int]:
         """Everything of this program that lives, the driver included."""
@@ -105,6 +113,11 @@ class Program:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         self._process.wait()
+
+
+def without_daemon_noise(err: str) -> str:
+    """Leave out what PySpark's daemon prints where Spark stops a moment before an idle worker hears of it."""
+    return re.sub(r"Traceback [^\n]*\n(  File [^\n]*/pyspark/daemon\.py[^\n]*\n)+BrokenPipeError: [^\n]*\n", "", err)
 
 
 def tidegate(*words: str) -> list[str]:

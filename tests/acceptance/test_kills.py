@@ -27,7 +27,7 @@ def test_a_program_killed_again_and_again_loses_nothing_and_repeats_only_what_wa
     chance = random.Random(f"kills {KILLS}")
     scene.fill(PARTITIONS, evenly(RECORDS_PER_LIFE * (KILLS + 1), PARTITIONS))
     for number in range(KILLS):
-        program = scene.start("slow.py", SECONDS_EACH=SLOW)
+        program = scene.start("slow.py", "--set", f"live={chance.choice(['true', 'false'])}", SECONDS_EACH=SLOW)
         scene.wait_for_records(chance.randrange(1, RECORDS_PER_LIFE), program)
         # Every other time the driver alone: its workers live on for a while, and the next life meets them.
         scene.log.fault("driver_killed", driver=program.pid)
@@ -46,12 +46,13 @@ def test_a_program_killed_again_and_again_loses_nothing_and_repeats_only_what_wa
 
 
 @pytest.mark.timeout(240)
-def test_a_run_goes_on_by_itself_when_its_workers_are_killed(scene: Scene) -> None:
+@pytest.mark.parametrize("live", ["true", "false"])
+def test_a_run_goes_on_by_itself_when_its_workers_are_killed(live: str, scene: Scene) -> None:
     chance = random.Random("workers")
-    scene.fill(PARTITIONS, evenly(12_000, PARTITIONS))
-    program = scene.start("slow.py", "--until", "caught-up", SECONDS_EACH="0.001")
+    scene.fill(PARTITIONS, evenly(8000, PARTITIONS))
+    program = scene.start("slow.py", "--until", "caught-up", "--set", f"live={live}", SECONDS_EACH="0.001")
     for kill in range(1, 4):
-        scene.wait_for_records(3000 * kill + chance.randrange(1000), program)
+        scene.wait_for_records(1500 * kill + chance.randrange(1000), program)
         kill_the_worker_at_work(scene, program)
     ended = program.wait(within=120)
     entries = scene.log.read()

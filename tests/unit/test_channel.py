@@ -101,6 +101,18 @@ def test_a_round_notices_that_the_driver_hung_up(office: Office) -> None:
     line.close()
 
 
+def test_a_driver_whose_loop_turns_is_heard_and_one_that_stands_still_is_noticed(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "SILENCE_SECONDS", 0.3)
+    line = office.call()
+    office.desk.tick()
+    assert line.listen()
+    assert not line.is_silent
+    wait_until(lambda: line.is_silent, within=10, what="the silence is noticed")
+    line.close()
+
+
 def test_a_driver_that_cannot_be_reached_is_not_called_again_at_once(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,9 @@ CONNECT_SECONDS = 1.0
 TRY_AGAIN_SECONDS = 60.0
 """A worker that could not reach the driver does not try again before."""
 REPORT_SECONDS = 0.2
+TICK_SECONDS = 1.0
+SILENCE_SECONDS = 5.0
+"""A driver that says nothing for this long is frozen or stuck: nobody would commit what is settled."""
 MOST_BYTES = 4_000_000
 
 _LENGTH = struct.Struct(">I")
@@ -57,6 +60,7 @@ class LiveDesk:
         self._lock = threading.Lock()
         self._lines: dict[tuple[int, int], socket.socket] = {}
         self._finishing: set[tuple[int, int]] = set()
+        self._ticked_at = 0.0
         threading.Thread(target=self._accept, name="live-desk", daemon=True).start()
 
     def finish(self, lane: int, round_number: int) -> None:
@@ -68,6 +72,16 @@ class LiveDesk:
             line = self._lines.get((lane, round_number))
             if line is not None:
                 _try_send(line, {"finish": True})
+
+    def tick(self) -> None:
+        """Tell all rounds that the driver's loop turns. Called from that loop, as often as it likes."""
+        now = time.monotonic()
+        if now - self._ticked_at < TICK_SECONDS:
+            return
+        self._ticked_at = now
+        with self._lock:
+            for line in self._lines.values():
+                _try_send(line, {"tick": True})
 
     def forget(self, lane: int, round_number: int) -> None:
         """The round has ended."""
@@ -126,6 +140,7 @@ class LiveLine:
 
     def __init__(self, line: socket.socket, *, finish: bool) -> None:
         self._line = line
+        self._heard_at = time.monotonic()
         self.finish_asked = finish
 
     def fileno(self) -> int:
@@ -147,7 +162,13 @@ class LiveLine:
             self.finish_asked |= bool(frame is not None and orjson.loads(frame).get("finish"))
         except (OSError, ValueError):
             return False
+        self._heard_at = time.monotonic()
         return frame is not None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the driver has said nothing for too long."""
+        return time.monotonic() - self._heard_at > SILENCE_SECONDS
 
     def close(self) -> None:
         """Hang up."""

@@ -156,6 +156,7 @@ class Driver:
             self._zombies.remove((until, lease))
             self._cancelled.discard(lease.lane)
             self._board.forget_round(lease.lane, lease.round)
+        self._lanes.tick()
         for lease in self._board.leases():
             self._lanes.start(lease)
         for lease in self._board.kept_waiting():

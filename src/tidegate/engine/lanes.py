@@ -49,6 +49,11 @@ class Lanes:
             threading.Thread(target=self._serve, args=(lease.lane,), name=f"lane-{lease.lane}", daemon=True).start()
         self._given[lease.lane].put(lease)
 
+    def tick(self) -> None:
+        """Tell live rounds that the driver's loop turns."""
+        if self._desk is not None:
+            self._desk.tick()
+
     def finish(self, lease: Lease) -> None:
         """Ask a round to begin no more records. A plain round cannot hear it and ends by its own limits."""
         if self._desk is not None:

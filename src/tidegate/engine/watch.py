@@ -86,8 +86,8 @@ def watch(round_: Round, call: Callable[[], LiveLine | None], live_limits: Limit
 
 
 def _talk(round_: Round, line: LiveLine, *, has_word: bool) -> bool:
-    """Report and listen; when the channel is broken the round stops reading at once."""
-    heard = line.listen() if has_word else True
+    """Report and listen; when the channel is broken or the driver is silent the round stops reading at once."""
+    heard = line.listen() if has_word else not line.is_silent
     outcome = round_.report()
     alive = heard and (outcome is None or line.report(outcome))
     if not alive or line.finish_asked:
