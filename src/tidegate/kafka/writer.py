@@ -92,4 +92,5 @@ class Writer:
         return self._producer.flush(timeout_seconds)
 
     def _ours(self, error: KafkaError, topic: str) -> TidegateError:
-        return translate(error, f"writing to {topic}", self._bootstrap, reason=self._log.last_failure)
+        blamed = self._log.blame(error)
+        return translate(blamed, f"writing to {topic}", self._bootstrap, reason=self._log.last_failure)
