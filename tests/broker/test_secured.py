@@ -19,6 +19,7 @@ from tidegate.kafka.admin import Admin
 from tidegate.kafka.member import Callbacks, Joining, Member, open_member
 from tidegate.ops.tail import tail
 from tidegate.records import Partition
+from tidegate.settings import client_variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -167,7 +168,7 @@ def test_a_wrong_password_ends_a_command_with_one_sentence(secured: Secured, tmp
         TIDEGATE_CLIENT_SECURITY_PROTOCOL="sasl_plaintext",
         TIDEGATE_CLIENT_SASL_MECHANISM="SCRAM-SHA-256",
         TIDEGATE_CLIENT_SASL_USERNAME=USER,
-        TIDEGATE_CLIENT_SASL_PASSWORD="nonsense-5512",
+        **{client_variable("sasl.password"): "nonsense-5512"},
     )
 
     assert ended.returncode == 1

@@ -86,8 +86,9 @@ class ClientLog:
         """Wrap an `oauth_cb`, so that its failure is told and does not end the process.
 
         Where the first token cannot be had, the client's constructor waits ten seconds and then raises what
-        is no exception. A token that means nothing instead is refused by the broker at once. Later failures are
-        the client's to repeat: the last token is still good. Only the failure's kind is told: its text may hold a secret.
+        is no exception. A token that means nothing instead is refused by the broker at once. Later failures
+        are the client's to repeat: the last token is still good. Only the failure's kind is told: its text may
+        hold a secret.
         """
 
         def fetch(config: str) -> Any:
