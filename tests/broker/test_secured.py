@@ -177,6 +177,33 @@ def test_a_wrong_password_ends_a_command_with_one_sentence(secured: Secured, tmp
     assert "nonsense-5512" not in ended.stdout + ended.stderr
 
 
+def test_a_wrong_password_ends_a_run_soon_and_without_spark(secured: Secured, topic: str, tmp_path: Path) -> None:
+    app = f'import tidegate as tg\npipeline = tg.from_kafka("{topic}", group="g").sink(print)\n'
+    (tmp_path / "app.py").write_text(app, encoding="utf-8")
+    began = time.monotonic()
+
+    ended = shell(
+        tmp_path,
+        "run",
+        "app.py",
+        "--bootstrap",
+        secured.broker.address("SCRAM"),
+        "-X",
+        "security.protocol=sasl_plaintext",
+        "-X",
+        "sasl.mechanism=SCRAM-SHA-256",
+        "-X",
+        f"sasl.username={USER}",
+        **{client_variable("sasl.password"): "nonsense-5512"},
+    )
+
+    assert ended.returncode == 1
+    assert time.monotonic() - began < SOON_SECONDS
+    assert ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith("tidegate: Kafka refused")
+    assert "nonsense-5512" not in ended.stderr
+
+
 def shell(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
     kept = {name: os.environ[name] for name in ("TIDEGATE_CACHE",) if name in os.environ}
