@@ -76,6 +76,7 @@ def _findings(app: str | None, bootstrap: str | None, client: Sequence[str] | No
     yield _finding("java", lambda: str(find_java()))
     yield _finding("spark", _spark)
     if resolved is None:
+        yield Finding("broker", ok=False, detail="not asked; mend the settings first")
         return
     try:
         cluster = Cluster(kafka_of(resolved), resolved.values.broker_timeout)
@@ -83,8 +84,8 @@ def _findings(app: str | None, bootstrap: str | None, client: Sequence[str] | No
     except TidegateError as error:
         yield Finding("broker", ok=False, detail=str(error))
         return
-    shown = sum(not info.is_internal for info in known.values())
-    yield Finding("broker", ok=True, detail=f"{cluster.kafka.bootstrap} answers, {shown} topics")
+    count = sum(not info.is_internal for info in known.values())
+    yield Finding("broker", ok=True, detail=f"{cluster.kafka.bootstrap} answers, {count} topics")
     for topic in pipeline.source.topics if pipeline else ():
         yield _finding(f"topic {topic}", partial(_topic, cluster, topic))
 
