@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import pytest
 
 import tidegate as tg
 from tests.secured import KEY_PASSWORD, PASSWORD, USER, Secured, secured_broker, unsecured_token
+from tests.support import wait_until
 from tidegate.errors import BrokerRefused, SettingsError, TidegateError
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.member import Callbacks, Joining, Member, open_member
@@ -135,6 +137,28 @@ def test_a_topic_that_may_not_be_written_is_told_with_the_cure(secured: Secured,
         tg.produce(topic, ["a"], kafka=secured.scram(user="fred"), timeout=10)
 
 
+@pytest.mark.parametrize("kind", RIGHT)
+def test_a_broker_that_restarts_is_no_refusal(secured: Secured, topic: str, kind: str) -> None:
+    kafka = RIGHT[kind](secured)
+    assigned: list[Partition] = []
+    member = member_of(kafka, f"g-{topic}", assigned)
+    admin = Admin(kafka, 20.0)
+    try:
+        member.join([topic])
+        wait_until(lambda: polled(member) and bool(assigned), within=30, what="the member has its partition")
+        with ThreadPoolExecutor(1) as beside:
+            restarted = beside.submit(secured.broker.restart)
+            wait_until(lambda: polled(member) and restarted.done(), within=60, what="the broker is back")
+            restarted.result()
+        wait_until(
+            lambda: polled(member) and admin.group_members(f"g-{topic}").state == "stable",
+            within=60,
+            what="the member is back in its group",
+        )
+    finally:
+        member.leave()
+
+
 def test_client_settings_come_from_file_environment_and_shell(secured: Secured, topic: str, tmp_path: Path) -> None:
     (tmp_path / "password").write_text(PASSWORD + "\n", encoding="utf-8")
     (tmp_path / "tidegate.toml").write_text(
@@ -218,12 +242,16 @@ def shell(folder: Path, *words: str, **variables: str) -> subprocess.CompletedPr
     )
 
 
-def member_of(kafka: tg.Kafka, group: str) -> Member:
-    return open_member(
-        kafka,
-        Joining(group, 6.0),
-        Callbacks(lambda _: None, lambda _: None, lambda _: None, lambda _taken, _refused: None),
-    )
+def member_of(kafka: tg.Kafka, group: str, assigned: list[Partition] | None = None) -> Member:
+    gained = [] if assigned is None else assigned
+    callbacks = Callbacks(gained.extend, lambda _: None, lambda _: None, lambda _taken, _refused: None)
+    return open_member(kafka, Joining(group, 6.0), callbacks)
+
+
+def polled(member: Member) -> bool:
+    """Serve the member; always True."""
+    member.poll(0.1)
+    return True
 
 
 def poll_for(member: Member, seconds: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -125,6 +126,39 @@ def test_records_that_are_not_ours_to_read_stop_the_run_and_move_nothing(
     assert f"{topic}[0]" in error.happened
     assert "may be read" in error.cure
     assert Admin(secured.plain).committed(topic) == marks
+
+
+def test_a_token_source_that_fails_in_the_workers_stops_the_run_and_moves_nothing(
+    secured: Secured, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    driver = os.getpid()
+    marks = stand_at(secured, topic, 3)
+
+    def token_here_only(config: str) -> tuple[str, float]:
+        if os.getpid() != driver:
+            raise RuntimeError(PASSWORD)
+        return unsecured_token(config)
+
+    error = refused_run(secured.oauth(token_here_only), topic, spark, Trail(tmp_path / "trail"))
+
+    assert "oauth_cb failed: RuntimeError" in error.happened
+    assert PASSWORD not in str(error)
+    assert Admin(secured.plain).committed(topic) == marks
+
+
+def test_a_function_that_cannot_travel_is_refused_before_the_group_is_touched(
+    secured: Secured, spark: SparkSession, topic: str
+) -> None:
+    lock = threading.Lock()
+
+    def locked(config: str) -> tuple[str, float]:
+        with lock:
+            return unsecured_token(config)
+
+    with pytest.raises(tg.SettingsError, match="cannot be sent to Spark's workers"):
+        tg.from_kafka(topic, group=topic, kafka=secured.oauth(locked)).sink(print).run(spark=spark)
+
+    assert Admin(secured.plain).committed(topic) == {}
 
 
 def stand_at(secured: Secured, topic: str, mark: int) -> object:
