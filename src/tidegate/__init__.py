@@ -25,6 +25,7 @@ from tidegate.ops.offsets import GroupOffsets, offsets
 from tidegate.ops.produce import Delivery, Message, produce
 from tidegate.pipeline import Pipeline, from_kafka
 from tidegate.records import Failure, Partition, Record, Report
+from tidegate.secrets import Secret, secret
 
 __version__ = "0.1.0"
 
@@ -45,6 +46,7 @@ __all__ = [
     "RecordsLost",
     "Report",
     "Resource",
+    "Secret",
     "SettingsError",
     "SparkFailed",
     "Stalled",
@@ -59,5 +61,6 @@ __all__ = [
     "offsets",
     "produce",
     "resource",
+    "secret",
     "text",
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.errors import SettingsError
 from tidegate.kafka.connection import Kafka
-from tidegate.settings import Resolved, resolve, seconds
+from tidegate.settings import CLIENT, Resolved, resolve, seconds
 from tidegate.steps import Plan, Sink, Step, Value, name_of
 
 if TYPE_CHECKING:
@@ -120,7 +120,10 @@ class Pipeline:
                 f"the program's own kafka={bootstrap} and the setting bootstrap exclude each other",
                 "remove one of the two",
             )
-        return resolve({"bootstrap": bootstrap, **self.chosen, **(more or {})})
+        given = dict(more or {})
+        own = self.source.kafka.settings if self.source.kafka is not None else {}
+        client = {**own, **given.pop(CLIENT, {})}  # type: ignore[dict-item]  # resolve() refuses what is no table
+        return resolve({"bootstrap": bootstrap, **self.chosen, **given, CLIENT: client})
 
     def _with_step(self, kind: Literal["map", "filter", "flat_map"], function: Callable[[Value], Value]) -> Pipeline:
         _refuse_uncallable(kind, function)

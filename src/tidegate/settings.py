@@ -1,6 +1,6 @@
 """Every setting, checked, with its source: argument, `TIDEGATE_*`, `tidegate.toml`, default.
 
-This is the only module that reads the environment.
+This is the only module that reads the environment (and `secrets.py`, what a secret names).
 """
 
 from __future__ import annotations
@@ -9,19 +9,25 @@ import difflib
 import os
 import re
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tidegate.errors import SettingsError
+from tidegate.secrets import Secret, secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FILE_NAME = "tidegate.toml"
 PREFIX = "TIDEGATE_"
+CLIENT = "client"
+"""Settings of the Kafka client: a table in the file and in arguments, `TIDEGATE_CLIENT_*` in the environment."""
+
+ClientValue = str | int | float | bool | Secret | Callable[..., Any]
 
 CANCEL_SECONDS = 5.0
 """The last part of the stop budget: a cancelled Python task lives on for up to four seconds."""
@@ -138,6 +144,9 @@ class Resolved:
 
     values: Settings
     sources: Mapping[str, str]
+    client: Mapping[str, ClientValue] = field(default_factory=dict, repr=False)
+    """Settings of the Kafka client, by the client's own names."""
+    client_sources: Mapping[str, str] = field(default_factory=dict)
 
 
 def environment_name(setting: str) -> str:
@@ -145,16 +154,26 @@ def environment_name(setting: str) -> str:
     return PREFIX + setting.upper()
 
 
+def client_variable(name: str) -> str:
+    """Return the environment variable of a setting of the Kafka client."""
+    return f"{PREFIX}{CLIENT}_{name.replace('.', '_')}".upper()
+
+
 def resolve(arguments: Mapping[str, object] | None = None, folder: Path | None = None) -> Resolved:
     """Gather every setting from its strongest source and check it."""
     known = list(Settings.model_fields)
     merged: dict[str, Any] = {}
+    client: dict[str, ClientValue] = {}
+    client_sources: dict[str, str] = {}
     sources = dict.fromkeys(known, "default")
     for source, given in (
         (FILE_NAME, _from_file(folder or Path.cwd())),
         ("environment", _from_environment(known)),
         ("argument", {name: value for name, value in (arguments or {}).items() if value is not None}),
     ):
+        for name, own in _client_settings(given.pop(CLIENT, {}), source).items():
+            client[name] = own
+            client_sources[name] = client_variable(name) if source == "environment" else source
         for name, value in given.items():
             if name not in known:
                 raise SettingsError(f"unknown setting {name!r} ({source})", _suggest(name, known))
@@ -171,7 +190,7 @@ def resolve(arguments: Mapping[str, object] | None = None, folder: Path | None =
             "see docs/settings.md",
         ) from None
     _check_together(values)
-    return Resolved(values, sources)
+    return Resolved(values, sources, client, client_sources)
 
 
 def _check_together(values: Settings) -> None:
@@ -194,6 +213,24 @@ def _check_together(values: Settings) -> None:
             f"instance={values.instance!r} does not work with group_protocol='consumer' in the Kafka client",
             "leave one of the two out",
         )
+
+
+def _client_settings(given: object, source: str) -> dict[str, ClientValue]:
+    """Flatten a table of client settings: in TOML `sasl.username = "x"` is a table within a table."""
+    if not isinstance(given, dict):
+        raise SettingsError(f"{CLIENT} is no table ({source})", 'write [client], and below it "sasl.username" = "..."')
+    found: dict[str, ClientValue] = {}
+    for name, value in given.items():
+        if not isinstance(value, dict):
+            if not callable(value) and not isinstance(value, str | int | float | Secret):
+                raise SettingsError(f"the client setting {name} is neither text nor a number ({source})", "mend it")
+            found[name] = value
+        elif set(value) == {"from"} and isinstance(value["from"], str):
+            found[name] = secret(value["from"])
+        else:
+            inner = _client_settings(value, source)
+            found |= {f"{name}.{rest}": one for rest, one in inner.items()}
+    return found
 
 
 def _suggest(name: str, known: list[str]) -> str:
@@ -221,16 +258,20 @@ DEBUG_VARIABLE = "TIDEGATE_DEBUG"
 _OTHERS = {CACHE_VARIABLE, DEBUG_VARIABLE}
 
 
-def _from_environment(known: list[str]) -> dict[str, str]:
-    found = {}
+def _from_environment(known: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    client: dict[str, str] = {}
     for variable, value in os.environ.items():
         if not variable.startswith(PREFIX) or variable in _OTHERS:
             continue
         name = variable.removeprefix(PREFIX).lower()
+        if name.startswith(f"{CLIENT}_"):
+            client[name.removeprefix(f"{CLIENT}_").replace("_", ".")] = value
+            continue
         if name not in known:
             raise SettingsError(f"unknown setting {variable} (environment)", _suggest(name, known))
         found[name] = value
-    return found
+    return {**found, CLIENT: client} if client else found
 
 
 def cache_folder() -> Path:

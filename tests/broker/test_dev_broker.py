@@ -20,6 +20,8 @@ from tidegate.dev.broker import Broker
 from tidegate.dev.jars import tools_classpath
 from tidegate.errors import BrokerUnreachable, JavaMissing, SettingsError
 from tidegate.java import find_java
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.connection import Kafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,12 +138,25 @@ def test_a_free_port_that_is_taken_meanwhile_is_replaced(monkeypatch: pytest.Mon
         port = taken.getsockname()[1]
         offered = iter([port])
         monkeypatch.setattr(
-            development_broker, "_free_port", lambda besides=None: next(offered, None) or choose(besides=besides)
+            development_broker, "_free_port", lambda besides=(): next(offered, None) or choose(besides=besides)
         )
         with Broker() as running:
             assert next(offered, None) is None
             assert running.bootstrap != f"127.0.0.1:{port}"
             assert topics_of(running) == set()
+
+
+def test_named_listeners_stand_beside_the_plain_one_and_keep_their_ports() -> None:
+    with Broker(listeners={"OTHER": "PLAINTEXT"}) as running:
+        before = (running.bootstrap, running.address("OTHER"))
+        Admin(Kafka(running.address("OTHER")), 20.0).create_topic("seen-by-both")
+        running.restart()
+
+        assert before == (running.bootstrap, running.address("OTHER"))
+        assert len(set(before)) == 2
+        assert topics_of(running) == {"seen-by-both"}
+        with pytest.raises(BrokerUnreachable, match="no listener THIRD"):
+            running.address("THIRD")
 
 
 def test_a_broker_that_cannot_start_shows_the_end_of_its_log() -> None:

@@ -15,6 +15,7 @@ ROOT = Path(tidegate.__file__).parent
 LAYERS = [
     {"errors"},
     {"records"},
+    {"secrets"},
     {"settings"},
     {"context", "java", "ledger"},
     {"steps", "formats"},

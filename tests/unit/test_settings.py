@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import tidegate as tg
 from tidegate import settings
 from tidegate.errors import SettingsError
+from tidegate.kafka.connection import kafka_of
 from tidegate.settings import Settings, environment_name, resolve, seconds
 
 if TYPE_CHECKING:
@@ -229,3 +231,65 @@ def test_workers_use_this_python_unless_told_otherwise(monkeypatch: pytest.Monke
 
     assert os.environ["PYSPARK_PYTHON"] == "theirs"
     assert os.environ["PYSPARK_DRIVER_PYTHON"] == "ours"
+
+
+# --- settings of the Kafka client
+
+
+def test_client_settings_come_from_the_strongest_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tidegate.toml").write_text(
+        """
+        [client]
+        "sasl.username" = "of the file"
+        sasl.mechanism = "of the file"
+        security.protocol = "of the file"
+        socket.timeout.ms = 5000
+        ssl.key.password = { from = "env:SOME_KEY" }
+        sasl.oauthbearer.client.secret = "a name that ends in secret"
+        """,
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("TIDEGATE_CLIENT_SASL_MECHANISM", "of the environment")
+    monkeypatch.setenv("TIDEGATE_CLIENT_SECURITY_PROTOCOL", "of the environment")
+    monkeypatch.setenv("SOME_KEY", "hidden")
+
+    resolved = resolve({"client": {"security.protocol": "of the argument"}})
+
+    client = dict(resolved.client)
+    key_password = client.pop("ssl.key.password")
+    assert isinstance(key_password, tg.Secret)
+    assert key_password.reveal() == "hidden"
+    assert client == {
+        "sasl.username": "of the file",
+        "sasl.mechanism": "of the environment",
+        "security.protocol": "of the argument",
+        "socket.timeout.ms": 5000,
+        "sasl.oauthbearer.client.secret": "a name that ends in secret",
+    }
+    assert resolved.client_sources["sasl.username"] == "tidegate.toml"
+    assert resolved.client_sources["sasl.mechanism"] == "TIDEGATE_CLIENT_SASL_MECHANISM"
+    assert resolved.client_sources["security.protocol"] == "argument"
+
+
+@pytest.mark.parametrize("text", ['client = "x"', '[client]\n"sasl.username" = ["x"]'])
+def test_client_settings_of_the_wrong_shape_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tidegate.toml").write_text(text, encoding="utf-8")
+
+    with pytest.raises(SettingsError, match=r"tidegate\.toml"):
+        resolve()
+
+
+def test_what_a_run_is_given_outranks_the_programs_own_client_settings() -> None:
+    kafka = tg.Kafka("there:1", {"sasl.username": "of the program", "sasl.mechanism": "of the program"})
+    pipeline = tg.from_kafka("orders", group="billing", kafka=kafka)
+
+    resolved = pipeline.resolved({"client": {"sasl.username": "of the run"}})
+
+    assert resolved.client == {"sasl.username": "of the run", "sasl.mechanism": "of the program"}
+    assert resolved.values.bootstrap == "there:1"
+
+
+@pytest.mark.parametrize("name", ["group.id", "enable.auto.commit", "bootstrap.servers", "error_cb", "logger"])
+def test_client_settings_that_are_not_yours_are_refused_from_anywhere(name: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        kafka_of(resolve({"client": {name: "true"}}))

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli.apps import load_app
-from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, say, show_json
+from tidegate.cli.common import AsJson, Bootstrap, Client, pairs, say, show_json
 from tidegate.errors import EXIT_CANNOT_WORK, TidegateError
 from tidegate.java import find_java
+from tidegate.kafka.connection import kafka_of
 from tidegate.ops.cluster import Cluster
-from tidegate.settings import resolve
+from tidegate.secrets import shown
+from tidegate.settings import CLIENT, Resolved, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tidegate.pipeline import Pipeline
 
@@ -65,17 +67,25 @@ def _findings(app: str | None, bootstrap: str | None, client: Sequence[str] | No
             yield Finding("program", ok=False, detail=str(error))
         else:
             yield Finding("program", ok=True, detail=f"{app}, group {pipeline.source.group}")
-    yield from _settings({**(pipeline.chosen if pipeline else {}), "bootstrap": bootstrap})
+    try:
+        resolved = _resolved(pipeline, bootstrap, client)
+    except TidegateError as error:
+        yield Finding("settings", ok=False, detail=str(error))
+        resolved = None
+    yield from _settings(resolved) if resolved else ()
     yield _finding("java", lambda: str(find_java()))
     yield _finding("spark", _spark)
+    if resolved is None:
+        yield Finding("broker", ok=False, detail="not asked; mend the settings first")
+        return
     try:
-        cluster = _cluster(pipeline, bootstrap, client)
+        cluster = Cluster(kafka_of(resolved), resolved.values.broker_timeout)
         known = {info.name: info for info in cluster.admin.topics()}
     except TidegateError as error:
         yield Finding("broker", ok=False, detail=str(error))
         return
-    shown = sum(not info.is_internal for info in known.values())
-    yield Finding("broker", ok=True, detail=f"{cluster.kafka.bootstrap} answers, {shown} topics")
+    count = sum(not info.is_internal for info in known.values())
+    yield Finding("broker", ok=True, detail=f"{cluster.kafka.bootstrap} answers, {count} topics")
     for topic in pipeline.source.topics if pipeline else ():
         yield _finding(f"topic {topic}", partial(_topic, cluster, topic))
 
@@ -87,16 +97,19 @@ def _finding(what: str, look: Callable[[], str]) -> Finding:
         return Finding(what, ok=False, detail=str(error))
 
 
-def _settings(arguments: Mapping[str, object]) -> list[Finding]:
-    try:
-        resolved = resolve(arguments)
-    except TidegateError as error:
-        return [Finding("settings", ok=False, detail=str(error))]
-    values = resolved.values.model_dump()
-    return [
-        Finding(f"setting {name}", ok=True, detail=f"{_shown(value)} ({resolved.sources[name]})")
-        for name, value in values.items()
-    ]
+def _resolved(pipeline: Pipeline | None, bootstrap: str | None, client: Sequence[str] | None) -> Resolved:
+    """Return the settings that a run would use: the program's own address, where it names one."""
+    more = {CLIENT: dict(pairs(client or (), "--client"))}
+    if pipeline is None:
+        return resolve({"bootstrap": bootstrap, **more})
+    return pipeline.resolved(more if pipeline.source.kafka is not None else {"bootstrap": bootstrap, **more})
+
+
+def _settings(resolved: Resolved) -> Iterator[Finding]:
+    for name, value in resolved.values.model_dump().items():
+        yield Finding(f"setting {name}", ok=True, detail=f"{_shown(value)} ({resolved.sources[name]})")
+    for name, given in resolved.client.items():
+        yield Finding(f"client {name}", ok=True, detail=f"{shown(name, given)} ({resolved.client_sources[name]})")
 
 
 def _shown(value: object) -> str:
@@ -110,14 +123,6 @@ def _spark() -> str:
         return f"pyspark {importlib.metadata.version('pyspark')}"
     except importlib.metadata.PackageNotFoundError:
         raise TidegateError("pyspark is not installed", "install it: pip install tidegate") from None
-
-
-def _cluster(pipeline: Pipeline | None, bootstrap: str | None, client: Sequence[str] | None) -> Cluster:
-    """Return the cluster that a run would use: the program's own, where it names one."""
-    cluster = chosen_cluster(bootstrap, client)
-    if pipeline is not None and pipeline.source.kafka is not None:
-        return Cluster(pipeline.source.kafka, cluster.timeout_seconds)
-    return cluster
 
 
 def _topic(cluster: Cluster, topic: str) -> str:

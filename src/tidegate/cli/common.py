@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.errors import SettingsError
-from tidegate.kafka.connection import Kafka
+from tidegate.kafka.connection import kafka_of
 from tidegate.ops.cluster import Cluster
 from tidegate.ops.plain import plain
-from tidegate.settings import resolve
+from tidegate.settings import CLIENT, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,8 +35,8 @@ _NO_TERMINAL_WIDTH = 10_000
 
 def chosen_cluster(bootstrap: str | None, client: Sequence[str] | None) -> Cluster:
     """Return the cluster that the options and the settings name."""
-    values = resolve({"bootstrap": bootstrap}).values
-    return Cluster(Kafka(values.bootstrap, dict(pairs(client or (), "--client"))), values.broker_timeout)
+    resolved = resolve({"bootstrap": bootstrap, CLIENT: dict(pairs(client or (), "--client"))})
+    return Cluster(kafka_of(resolved), resolved.values.broker_timeout)
 
 
 def pairs(texts: Iterable[str], option: str) -> list[tuple[str, str]]:

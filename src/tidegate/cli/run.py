@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.apps import load_app
-from tidegate.cli.common import AsJson, pairs, say, show_json
+from tidegate.cli.common import AsJson, Client, pairs, say, show_json
 from tidegate.errors import EXIT_USAGE
 from tidegate.records import Report, counted
+from tidegate.settings import CLIENT
 
 App = Annotated[str, typer.Argument(metavar="APP.py[:NAME]", help="The program, and its pipeline if it has several.")]
 Setting = Annotated[
@@ -36,6 +37,7 @@ def run(
         str | None, typer.Option(help="A name for this copy that outlives its process (static membership).")
     ] = None,
     setting: Setting = None,
+    client: Client = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline until it is stopped (SIGTERM, Ctrl-C) or a record fails.
@@ -48,7 +50,13 @@ def run(
         raise typer.Exit(EXIT_USAGE)
     _log_to_stderr()
     pipeline = load_app(app)
-    more = {"bootstrap": bootstrap, "master": master, "instance": instance, **dict(pairs(setting or (), "--set"))}
+    more: dict[str, object] = {
+        "bootstrap": bootstrap,
+        "master": master,
+        "instance": instance,
+        **dict(pairs(setting or (), "--set")),
+    }
+    more[CLIENT] = dict(pairs(client, "--client")) if client else None
     report = pipeline.run(
         until=until,  # type: ignore[arg-type]  # checked above
         settings={name: value for name, value in more.items() if value is not None},

@@ -23,7 +23,7 @@ from tidegate.errors import BrokerUnreachable, SettingsError
 from tidegate.java import find_java
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from types import TracebackType
 
 HOST = "127.0.0.1"
@@ -40,7 +40,7 @@ _SETTINGS: Mapping[str, str] = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
     "auto.create.topics.enable": "false",
     # One broker holds the only copy of everything.
     "default.replication.factor": "1",
@@ -91,6 +91,8 @@ class Broker:
 
     Without a folder it keeps nothing. With one, topics and offsets are there again at the next start.
     Without a port it takes a free one and keeps it over `restart`.
+    `listeners` adds secured addresses beside the plain one, by name: `{"TLS": "SSL", "USERS": "SASL_PLAINTEXT"}`;
+    their keys, mechanisms and rights are `settings` of Kafka's own (`listener.name.tls.ssl.keystore.location`).
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Broker:
         *,
         port: int | None = None,
         settings: Mapping[str, str] | None = None,
+        listeners: Mapping[str, str] | None = None,
         start_seconds: float = 60.0,
         progress: Progress | None = None,
     ) -> None:
@@ -107,6 +110,8 @@ class Broker:
         self._asked_port = port
         self._port: int | None = port
         self._settings = dict(settings or {})
+        self._protocols = dict(listeners or {})
+        self._ports: dict[str, int] = {}
         self._start_seconds = start_seconds
         self._progress = progress
         self._guard: subprocess.Popen[bytes] | None = None
@@ -119,6 +124,12 @@ class Broker:
         if self._port is None:
             raise BrokerUnreachable("the development broker was not started", "call start() first")
         return f"{HOST}:{self._port}"
+
+    def address(self, listener: str) -> str:
+        """Return the address of one of the `listeners`; their ports are kept over `restart`."""
+        if listener not in self._ports:
+            raise BrokerUnreachable(f"no listener {listener} was started", "name it in listeners= and call start()")
+        return f"{HOST}:{self._ports[listener]}"
 
     @property
     def pid(self) -> int | None:
@@ -211,12 +222,18 @@ class Broker:
         if self._asked_port is not None and not _is_free(self._asked_port):
             raise SettingsError(f"port {self._asked_port} is in use", "stop what uses it, or choose another port")
         self._port = self._port or _free_port()
-        controller = _free_port(besides=self._port)
-        listener = f"PLAINTEXT://{HOST}:{self._port}"
+        taken = {self._port}
+        for name in self._protocols:
+            taken.add(self._ports.setdefault(name, _free_port(besides=taken)))
+        controller = _free_port(besides=taken)
+        ports = {"PLAINTEXT": self._port, **self._ports}
+        listeners = ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
+        protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **self._protocols}
         values = {
             **_SETTINGS,
-            "listeners": f"{listener},CONTROLLER://{HOST}:{controller}",
-            "advertised.listeners": listener,
+            "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in protocols.items()),
+            "listeners": f"{listeners},CONTROLLER://{HOST}:{controller}",
+            "advertised.listeners": listeners,
             "controller.quorum.voters": f"1@{HOST}:{controller}",
             "log.dirs": str(self.folder / "data"),
             **self._settings,
@@ -269,6 +286,8 @@ class Broker:
                 if TAKEN in log:
                     # The controller's port is chosen anew in any case.
                     self._port = self._asked_port
+                    if self._asked_port is None:
+                        self._ports = {}
                     return False
                 raise self._failed("ended while it started")
             time.sleep(0.05)
@@ -317,9 +336,9 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _free_port(besides: int | None = None) -> int:
+def _free_port(besides: Collection[int] = ()) -> int:
     for port in random.sample(_PORTS, k=200):
-        if port != besides and _is_free(port):
+        if port not in besides and _is_free(port):
             return port
     raise BrokerUnreachable("no free port was found for the development broker", "end some of what listens here")
 

@@ -29,7 +29,7 @@ from tidegate.engine.tally import Tally
 from tidegate.engine.task import Job, close_task
 from tidegate.errors import SettingsError, StoppedAtRecord
 from tidegate.kafka.admin import Admin, TopicInfo
-from tidegate.kafka.connection import Kafka
+from tidegate.kafka.connection import Kafka, kafka_of
 from tidegate.kafka.member import Joining, open_member
 from tidegate.records import Lease, Limits, Partition, Report, counted
 from tidegate.settings import Settings, debug_asked
@@ -52,11 +52,13 @@ def run_pipeline(
     """Run a pipeline; see `Pipeline.run`."""
     if until not in ("stopped", "caught-up"):
         raise SettingsError(f"until={until!r} is unknown", 'choose "stopped" or "caught-up"')
-    settings = pipeline.resolved(more).values
+    resolved = pipeline.resolved(more)
+    settings = resolved.values
     plan = pipeline.plan()
     plan_bytes = _pickle_plan(plan)
     source = pipeline.source
-    kafka = source.kafka or Kafka(settings.bootstrap)
+    kafka = kafka_of(resolved)
+    kafka_bytes = _pickle_kafka(kafka)
     admin = Admin(kafka, settings.broker_timeout)
     topics = admin.describe(source.topics)
     spark = open_spark(session, master=settings.master, app_name=f"tidegate {source.group}", debug=debug_asked())
@@ -69,7 +71,7 @@ def run_pipeline(
         board = Board(most_lanes, _limits(settings), ends)
         events: Events = queue.SimpleQueue()
         desk = _open_desk(settings, spark, events)
-        job = _jobs(plan_bytes, kafka, source.group, None if desk is None else desk.address)
+        job = _jobs(plan_bytes, kafka_bytes, source.group, None if desk is None else desk.address)
         lanes = Lanes(spark, source.group, job, events.put, desk)
         tally = Tally(source.group, settings.idle_notice)
         driver = Driver(
@@ -107,7 +109,7 @@ def _open_desk(settings: Settings, spark: Spark, events: Events) -> LiveDesk | N
     return LiveDesk(bind, advertise, limits, lambda report: events.put(RoundReported(report)))
 
 
-def _jobs(plan: bytes, kafka: Kafka, group: str, live: LiveAddress | None) -> Callable[[Lease], bytes]:
+def _jobs(plan: bytes, kafka: bytes, group: str, live: LiveAddress | None) -> Callable[[Lease], bytes]:
     path = tuple(str(Path(entry).absolute()) if entry else str(Path.cwd()) for entry in sys.path)
     level = logging.getLogger().getEffectiveLevel()
 
@@ -124,12 +126,27 @@ def _pickle_plan(plan: Plan) -> bytes:
     for kind, function in parts:
         try:
             pickled(function)
+        except SettingsError:  # a secret that cannot be read
+            raise
         except Exception as error:
             raise SettingsError(
                 f"{kind}({name_of(function)}) cannot be sent to Spark's workers: {error}",
                 "make what it needs (a connection, a lock, an open file) inside the worker with tg.resource(make)",
             ) from error
     return pickled(plan)
+
+
+def _pickle_kafka(kafka: Kafka) -> bytes:
+    """Pickle how workers reach Kafka, secrets read: they may have neither the variables nor the files."""
+    try:
+        return pickled(kafka)
+    except SettingsError:
+        raise
+    except Exception as error:  # noqa: BLE001  # its text may show what must not be shown
+        raise SettingsError(
+            f"a function in the settings of {kafka} cannot be sent to Spark's workers: {type(error).__name__}",
+            "make what it needs (a connection, a lock) inside of it",
+        ) from None
 
 
 def _partitions(topics: Mapping[str, TopicInfo]) -> list[Partition]:

@@ -6,7 +6,8 @@ import hashlib
 import pickle
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from tidegate.context import Hand, close_resources, holds_resources, take_in_hand
 from tidegate.engine.channel import LiveAddress, call_driver
@@ -26,7 +27,8 @@ class Job:
 
     plan: bytes
     lease: Lease
-    kafka: Kafka
+    kafka: bytes = field(repr=False)
+    """The cluster, pickled as functions are: it may hold a callback, and it holds secrets."""
     group: str
     import_path: tuple[str, ...]
     log_level: int
@@ -66,8 +68,10 @@ def _begin(job: Job) -> Round:
     send_logging_to_stderr(job.log_level)
     _extend_import_path(job.import_path)
     hand = Hand(job.group)
-    runner = Runner(_load_plan(job.plan), hand)
-    return Round(job.lease, runner, worker_reader(job.kafka, job.group), hand, take_in_hand)
+    plan: Plan = _plans.load(job.plan)
+    kafka: Kafka = _clusters.load(job.kafka)
+    reader = worker_reader(kafka, job.group, _digest(job.kafka) + job.group.encode())
+    return Round(job.lease, Runner(plan, hand), reader, hand, take_in_hand)
 
 
 def _extend_import_path(paths: tuple[str, ...]) -> None:
@@ -76,13 +80,23 @@ def _extend_import_path(paths: tuple[str, ...]) -> None:
     sys.path[:0] = missing
 
 
-_plans: dict[bytes, Plan] = {}
+class _Kept:
+    """What was unpickled last, kept: its resources and closures live as long as the worker."""
+
+    def __init__(self) -> None:
+        self._digest = b""
+        self._thing: Any = None
+
+    def load(self, pickled: bytes) -> Any:
+        digest = _digest(pickled)
+        if digest != self._digest:
+            self._thing = pickle.loads(pickled)  # noqa: S301  # the user's own functions, from our own driver
+            self._digest = digest
+        return self._thing
 
 
-def _load_plan(pickled: bytes) -> Plan:
-    """Unpickle a plan once per worker; its resources and closures then live as long as the worker."""
-    digest = hashlib.blake2b(pickled).digest()
-    if digest not in _plans:
-        _plans.clear()
-        _plans[digest] = pickle.loads(pickled)  # noqa: S301  # the user's own functions, from our own driver
-    return _plans[digest]
+_plans, _clusters = _Kept(), _Kept()
+
+
+def _digest(pickled: bytes) -> bytes:
+    return hashlib.blake2b(pickled).digest()

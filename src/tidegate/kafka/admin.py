@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -27,7 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client 
     TopicDescription,
 )
 
-from tidegate.errors import GroupHasMembers, TidegateError, TopicMissing
+from tidegate.errors import BrokerUnreachable, GroupHasMembers, TidegateError, TopicMissing
 from tidegate.kafka.connection import ClientLog, Kafka, translate
 from tidegate.records import Partition
 
@@ -54,6 +54,7 @@ _NO_COORDINATOR_YET = {
     KafkaError.NOT_COORDINATOR,
 }
 _NAP_SECONDS = 0.05
+_FIRST_WAIT_SECONDS = 2.0
 _FOREIGN_COMMIT = {
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.ILLEGAL_GENERATION,
@@ -230,7 +231,7 @@ class Admin:
 
         def store() -> None:
             answers = self._client.alter_consumer_group_offsets([request], request_timeout=self._timeout)
-            for entry in answers[group].result().topic_partitions or []:
+            for entry in self._result(answers[group]).topic_partitions or []:
                 if entry.error is not None:
                     raise KafkaException(entry.error)
 
@@ -269,10 +270,15 @@ class Admin:
         return sorted(listing.group_id for listing in answer.valid)
 
     def _topic_names(self) -> list[str]:
-        try:
-            return sorted(self._client.list_topics(timeout=self._timeout).topics)
-        except KafkaException as error:
-            raise self._ours(error, "listing topics") from error
+        # This call cannot be ended before its time, and a client that is let in nowhere would wait for all of it.
+        for patience in (min(_FIRST_WAIT_SECONDS, self._timeout), self._timeout):
+            try:
+                return sorted(self._client.list_topics(timeout=patience).topics)
+            except KafkaException as error:
+                problem = self._ours(error, "listing topics")
+                if patience == self._timeout or not isinstance(problem, BrokerUnreachable):
+                    raise problem from error
+        return []
 
     def _describe(self, names: list[str], where: str) -> dict[str, TopicInfo | None]:
         if not names:
@@ -284,10 +290,11 @@ class Admin:
             raise self._ours(error, where) from error
         for name, future in futures.items():
             try:
-                answers[name] = _topic_info(future.result())
+                answers[name] = _topic_info(self._result(future))
             except KafkaException as error:
                 if error.args[0].code() not in _GONE:
-                    raise self._ours(error, where) from error
+                    refused = error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+                    raise self._ours(error, f"describing topic {name}" if refused else where) from error
                 answers[name] = None
         return answers
 
@@ -301,7 +308,7 @@ class Admin:
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                answers = _answers(
+                answers = self._answers(
                     self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout)
                 )
                 return {Partition(at.topic, at.partition): found.offset for at, found in answers.items()}
@@ -337,7 +344,7 @@ class Admin:
 
     def _ask(self, where: str, call: Callable[[], Mapping[str, Future[T]]]) -> dict[str, T]:
         try:
-            return self._patiently(lambda: _answers(call()))
+            return self._patiently(lambda: self._answers(call()))
         except (KafkaException, ValueError) as error:
             raise self._ours(error, where) from error
 
@@ -367,11 +374,19 @@ class Admin:
     def _translate(self, error: KafkaError, where: str) -> TidegateError:
         if hasattr(self, "_client"):
             self._client.poll(0)  # brings the log lines that say why no connection was made
-        return translate(error, where, self._bootstrap, reason=self._log.last_failure)
+        return translate(self._log.blame(error), where, self._bootstrap, reason=self._log.last_failure)
 
+    def _answers(self, futures: Mapping[K, Future[T]]) -> dict[K, T]:
+        return {asked: self._result(future) for asked, future in futures.items()}
 
-def _answers(futures: Mapping[K, Future[T]]) -> dict[K, T]:
-    return {asked: future.result() for asked, future in futures.items()}
+    def _result(self, future: Future[T]) -> T:
+        """Wait for an answer, or until it is clear that none will come: the client itself would try on and on."""
+        self._log.forget_refusal()
+        while not wait([future], timeout=_NAP_SECONDS).done:
+            self._client.poll(0)
+            if (refusal := self._log.refusal) is not None:
+                raise KafkaException(refusal)
+        return future.result()
 
 
 def _topic_info(found: TopicDescription) -> TopicInfo:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,8 +13,10 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from tidegate.errors import BrokerRefused, BrokerUnreachable, RecordsLost, SettingsError, TidegateError, TopicMissing
+from tidegate.secrets import Secret, shown
+from tidegate.settings import ClientValue, Resolved
 
-ClientSettings = Mapping[str, str | int | float | bool]
+ClientSettings = Mapping[str, ClientValue]
 
 logger = logging.getLogger("tidegate.kafka")
 
@@ -32,6 +35,8 @@ _OURS = {
     "session.timeout.ms": "use the setting session_timeout",
     "acks": "Tidegate always waits for all in-sync replicas",
     "enable.idempotence": "Tidegate always produces idempotently",
+    "logger": "the client's lines come through logging, as tidegate.kafka",
+    "error_cb": "Tidegate raises what matters and logs the rest",
 }
 
 
@@ -43,6 +48,10 @@ class ClientLog:
 
     def __init__(self) -> None:
         self.last_failure = ""
+        self._refusal: KafkaError | None = None
+        self._are_all_down = False
+        self._has_token = False
+        self._token_failure = ""
 
     def log(self, _level: int, message: str, *arguments: object) -> None:
         """Take one line: the client calls this whenever it is polled."""
@@ -51,13 +60,67 @@ class ClientLog:
             self.last_failure = found.group(1)
         logger.debug("client_log %s", text)
 
+    def note_error(self, error: KafkaError) -> None:
+        """Take an error that belongs to no call: the client calls this whenever it is polled, and goes on trying."""
+        code, text = error.code(), error.str()
+        if code == KafkaError._ALL_BROKERS_DOWN:
+            self._are_all_down = True
+        elif code == KafkaError._AUTHENTICATION or (code in _TLS_CODES and _TLS_REFUSAL.search(text)):
+            kind = KafkaError._AUTHENTICATION if code == KafkaError._AUTHENTICATION else KafkaError._SSL
+            self._refusal = KafkaError(kind, self._token_failure or _CLIENT_NOISE.sub("", text))
+
+    @property
+    def refusal(self) -> KafkaError | None:
+        """Why this client is let in nowhere; None while some broker may still take it."""
+        return self._refusal if self._are_all_down else None
+
+    def blame(self, error: KafkaError) -> KafkaError:
+        """Return the refusal behind a call that seemed to get no answer."""
+        return self._refusal if self._refusal is not None and error.code() in _UNREACHABLE else error
+
+    def forget_refusal(self) -> None:
+        """Begin anew: what was refused before may be allowed now."""
+        self._refusal = None
+
+    def token_source(self, callback: Callable[[str], Any]) -> Callable[[str], Any]:
+        """Wrap an `oauth_cb`, so that its failure is told and does not end the process.
+
+        Where the first token cannot be had, the client's constructor waits ten seconds and then raises what
+        is no exception. A token that means nothing instead is refused by the broker at once. Later failures
+        are the client's to repeat: the last token is still good. Only the failure's kind is told: its text may
+        hold a secret.
+        """
+
+        def fetch(config: str) -> Any:
+            try:
+                token = callback(config)
+            except Exception as error:
+                if self._has_token:
+                    raise
+                self._token_failure = f"oauth_cb failed: {type(error).__name__}"
+                return "none", time.time() + _NO_TOKEN_SECONDS
+            self._has_token, self._token_failure = True, ""
+            return token
+
+        return fetch
+
 
 _CONNECT_FAILURE = re.compile(r"(?:Connect to .* failed|Failed to resolve .*?|handshake failed): (.+?)(?: \(after|$)")
 
 
-@dataclass(frozen=True)
+_TLS_CODES = {KafkaError._SSL, KafkaError._TRANSPORT}
+# A handshake that a restarting broker cut off looks much the same; only these two are an answer.
+_TLS_REFUSAL = re.compile(r"certificate verify failed|SSL alert number")
+_CLIENT_NOISE = re.compile(r"^\S+://\S+: | \(after \d+ms in state.*$")
+_NO_TOKEN_SECONDS = 5.0
+
+
+@dataclass(frozen=True, repr=False)
 class Kafka:
-    """A cluster: its address, and any client settings that all connections need (security, mostly)."""
+    """A cluster: its address, and any client settings that all connections need (security, mostly).
+
+    A value may be a `tg.secret(...)`, and `oauth_cb` a callable; both reach the workers of a run.
+    """
 
     bootstrap: str = "localhost:9092"
     settings: ClientSettings = field(default_factory=dict)
@@ -68,17 +131,36 @@ class Kafka:
                 raise SettingsError(f"{name}={value} cannot work: {_REFUSED[name]}", "remove this setting")
             if name in _OURS:
                 raise SettingsError(f"the client setting {name} is not yours to set", _OURS[name])
+            if callable(value) and not name.endswith("_cb"):
+                raise SettingsError(f"the client setting {name} is a function", "wrap it: tg.secret(function)")
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={shown(name, value)}" for name, value in self.settings.items())
+        return f"Kafka({', '.join([self.bootstrap, settings]) if settings else self.bootstrap})"
 
     def client(self, **more: str | int | float | bool) -> dict[str, Any]:
-        """Return the settings for one client; names in `more` use underscores for dots."""
-        own = {name: value for name, value in self.settings.items() if name not in _REFUSED}
+        """Return the settings for one client, secrets read; names in `more` use underscores for dots."""
+        log = ClientLog()
+        own = {
+            name: value.reveal() if isinstance(value, Secret) else value
+            for name, value in self.settings.items()
+            if name not in _REFUSED
+        }
+        if callable(fetch := own.get("oauth_cb")):
+            own["oauth_cb"] = log.token_source(fetch)
         return {
             "bootstrap.servers": self.bootstrap,
             "log_level": 3,
-            "logger": ClientLog(),
+            "logger": log,
+            "error_cb": log.note_error,
             **own,
             **{name.replace("_", "."): value for name, value in more.items()},
         }
+
+
+def kafka_of(resolved: Resolved) -> Kafka:
+    """Return the cluster that the settings name."""
+    return Kafka(resolved.values.bootstrap, resolved.client)
 
 
 _UNREACHABLE = {
@@ -125,6 +207,8 @@ _SETTINGS = {
 }
 _AUTHENTICATION = "check security.protocol, the sasl.* and the ssl.* settings passed to Kafka(...)"
 _RIGHTS = "ask whoever runs the cluster for that right (an ACL) for your user"
+_TOPIC_RIGHTS = "ask whoever runs the cluster for an ACL that lets your user describe and read (or write) the topic"
+_GROUP_RIGHTS = "ask whoever runs the cluster for an ACL that lets your user read the group"
 _MEMBERSHIP = "the group's members changed under the call: try again"
 _SIZE = "send less at once, or raise max.message.bytes of the topic and message.max.bytes of the client"
 _REPLICAS = "wait until the topic has enough in-sync replicas again (min.insync.replicas)"
@@ -138,8 +222,8 @@ _REFUSALS = {
     KafkaError.SASL_AUTHENTICATION_FAILED: _AUTHENTICATION,
     KafkaError.UNSUPPORTED_SASL_MECHANISM: _AUTHENTICATION,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: _RIGHTS,
-    KafkaError.GROUP_AUTHORIZATION_FAILED: _RIGHTS,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: _RIGHTS,
+    KafkaError.GROUP_AUTHORIZATION_FAILED: _GROUP_RIGHTS,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: _TOPIC_RIGHTS,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _RIGHTS,
     KafkaError.FENCED_INSTANCE_ID: "another process runs under the same instance= name: give each its own",
     KafkaError.FENCED_MEMBER_EPOCH: _MEMBERSHIP,

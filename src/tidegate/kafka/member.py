@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tidegate.errors import TidegateError
-from tidegate.kafka.connection import Kafka, translate
+from tidegate.kafka.connection import ClientLog, Kafka, translate
 from tidegate.records import Partition
 
 logger = logging.getLogger("tidegate.member")
@@ -78,6 +78,7 @@ class Member:
 
     def __init__(self, kafka: Kafka, joining: Joining, callbacks: Callbacks) -> None:
         self._kafka = kafka
+        self._group = joining.group
         self._callbacks = callbacks
         settings = {
             **kafka.client(
@@ -90,6 +91,7 @@ class Member:
             **joining.client(),
             "on_commit": self._on_commit,
         }
+        self._log: ClientLog = settings["logger"]
         self._consumer = Consumer(settings)
         self._sent: dict[Partition, Commit] | None = None
         self._sent_at = 0.0
@@ -105,6 +107,9 @@ class Member:
     def poll(self, seconds: float = 0.0) -> None:
         """Serve the callbacks; raise what cannot be waited out."""
         message = self._consumer.poll(seconds)
+        if (refusal := self._log.refusal) is not None:
+            self._log.forget_refusal()
+            raise translate(refusal, "group membership", self._kafka.bootstrap)
         if message is None:
             return
         error = message.error()
@@ -112,7 +117,7 @@ class Member:
             self.stray_records += 1
             logger.error("a record reached the member", extra={"action": "stray_record"})
         elif error.fatal() or error.code() in _FINAL:
-            raise translate(error, "group membership", self._kafka.bootstrap)
+            raise translate(error, f"joining group {self._group}", self._kafka.bootstrap)
 
     @property
     def is_committing(self) -> bool:
@@ -191,6 +196,7 @@ _FINAL = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError._AUTHENTICATION,
+    KafkaError._FATAL,
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError.INCONSISTENT_GROUP_PROTOCOL,
     KafkaError.INVALID_SESSION_TIMEOUT,

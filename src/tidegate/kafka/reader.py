@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tidegate.context import Message
-from tidegate.kafka.connection import Kafka
+from tidegate.kafka.connection import ClientLog, Kafka
 from tidegate.records import Partition
 
 logger = logging.getLogger("tidegate.reader")
@@ -31,22 +30,22 @@ class Reader:
     """One assigned consumer of one Python worker, kept between rounds with what it has prefetched."""
 
     def __init__(self, kafka: Kafka, group: str) -> None:
-        self._consumer = Consumer(
-            kafka.client(
-                group_id=group,
-                enable_auto_commit=False,
-                enable_auto_offset_store=False,
-                isolation_level="read_committed",
-                enable_partition_eof=True,
-                # The default would jump to the end in silence where the offset is out of range.
-                auto_offset_reset="error",
-                # The default of 1,000 ms starves the application: half the throughput.
-                fetch_queue_backoff_ms=10,
-                fetch_wait_max_ms=100,
-                # A reader is polled only during rounds; it is no member, so nobody waits for it.
-                max_poll_interval_ms=86_400_000,
-            )
+        settings = kafka.client(
+            group_id=group,
+            enable_auto_commit=False,
+            enable_auto_offset_store=False,
+            isolation_level="read_committed",
+            enable_partition_eof=True,
+            # The default would jump to the end in silence where the offset is out of range.
+            auto_offset_reset="error",
+            # The default of 1,000 ms starves the application: half the throughput.
+            fetch_queue_backoff_ms=10,
+            fetch_wait_max_ms=100,
+            # A reader is polled only during rounds; it is no member, so nobody waits for it.
+            max_poll_interval_ms=86_400_000,
         )
+        self._log: ClientLog = settings["logger"]
+        self._consumer = Consumer(settings)
         self._era = ""
         self._positions: dict[Partition, int] = {}
         self._leftover: list[Message] = []
@@ -80,6 +79,7 @@ class Reader:
             return taken
         first = self._consumer.poll(wait_seconds)
         if first is None:
+            self._check_let_in()
             return []
         more = min(most, MOST_AT_ONCE) - 1
         batch: list[Any] = [first, *self._consumer.consume(more, 0)] if more else [first]
@@ -116,6 +116,12 @@ class Reader:
         """Close the consumer."""
         self._consumer.close()
 
+    def _check_let_in(self) -> None:
+        """Raise if no broker takes this client: it would try on and on."""
+        if (refusal := self._log.refusal) is not None:
+            self._log.forget_refusal()
+            raise ReadFailed(refusal.str())
+
     def _note(self, message: Any) -> bool:  # the client's class is not exported as a type
         """Take note of an event that is no record; always False."""
         error = message.error()
@@ -140,12 +146,11 @@ _PASSING = {
     KafkaError._MAX_POLL_EXCEEDED,
 }
 
-_readers: dict[str, Reader] = {}
+_readers: dict[bytes, Reader] = {}
 
 
-def worker_reader(kafka: Kafka, group: str) -> Reader:
-    """Return this worker's reader for a group, made after the fork and kept between rounds."""
-    key = json.dumps([kafka.bootstrap, dict(kafka.settings), group], sort_keys=True)
+def worker_reader(kafka: Kafka, group: str, key: bytes) -> Reader:
+    """Return this worker's reader, made after the fork and kept between rounds for all that have its key."""
     if key not in _readers:
         while len(_readers) >= MOST_READERS:
             _readers.pop(next(iter(_readers))).close()

@@ -101,7 +101,7 @@ class Scan:
             if error.code() == KafkaError._PARTITION_EOF:
                 self._reached(at, message.offset() or 0)
                 return None
-            problem = translate(error, f"reading {at}", self._bootstrap)
+            problem = translate(self._log.blame(error), f"reading {at}", self._bootstrap)
             if not isinstance(problem, BrokerUnreachable):
                 raise problem
             return None  # the client connects again by itself; _check_alive ends the patience
@@ -122,7 +122,7 @@ class Scan:
         if self._until is None or self.is_done:
             return
         if time.monotonic() - self._last_answer > self._timeout:
-            gone = KafkaError(KafkaError._TIMED_OUT)
+            gone = self._log.blame(KafkaError(KafkaError._TIMED_OUT))
             raise translate(gone, "reading", self._bootstrap, reason=self._log.last_failure)
 
 

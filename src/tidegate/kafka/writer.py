@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _ANY_PARTITION = -1
 _NO_TIMESTAMP = 0
 _QUEUE_WAIT_SECONDS = 0.1
+_THROWN_AWAY = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Writer:
             enable_idempotence=True, acks="all", delivery_timeout_ms=max(1, int(delivery_seconds * 1000))
         )
         self._log: ClientLog = settings["logger"]
+        self._fatal: KafkaError | None = None
         with translated("connecting", self._bootstrap):
             self._producer = Producer(settings)
 
@@ -58,9 +60,13 @@ class Writer:
         """Queue one record. A full queue is waited for: this is what holds a fast caller back."""
 
         def delivered(error: KafkaError | None, message: Message) -> None:
-            number = message.partition()
-            at = Partition(topic, _ANY_PARTITION if number is None else number)
-            on_ack(Ack(at, message.offset()) if error is None else Ack(at, error=self._ours(error, topic)))
+            try:
+                ack = self._ack(topic, error, message)
+            except SystemError as disturbed:
+                # The client calls this with its own fatal error still raised: the first call in here trips over it.
+                self._note_fatal(disturbed.__cause__)
+                ack = self._ack(topic, error, message)
+            on_ack(ack)
 
         chosen = _ANY_PARTITION if partition is None else partition
         while True:
@@ -75,21 +81,44 @@ class Writer:
                     on_delivery=delivered,
                 )
             except BufferError:
-                self._producer.poll(_QUEUE_WAIT_SECONDS)
+                self.poll(_QUEUE_WAIT_SECONDS)
             except KafkaException as error:  # refused before it was queued: too large, or no such partition
                 on_ack(Ack(Partition(topic, chosen), error=self._ours(error.args[0], topic)))
                 return
             else:
-                self._producer.poll(0)
+                self.poll()
                 return
 
     def poll(self, wait_seconds: float = 0.0) -> None:
         """Hand out the acks that have come, waiting for the first if none has."""
-        self._producer.poll(wait_seconds)
+        try:
+            self._producer.poll(wait_seconds)
+        except (KafkaException, SystemError) as error:
+            self._note_fatal(error)
 
     def flush(self, timeout_seconds: float) -> int:
         """Wait until every record has its ack; return how many still have none."""
-        return self._producer.flush(timeout_seconds)
+        try:
+            return self._producer.flush(timeout_seconds)
+        except (KafkaException, SystemError) as error:
+            self._note_fatal(error)
+            return self._producer.flush(timeout_seconds)
+
+    def _ack(self, topic: str, error: KafkaError | None, message: Message) -> Ack:
+        number = message.partition()
+        at = Partition(topic, _ANY_PARTITION if number is None else number)
+        return Ack(at, message.offset()) if error is None else Ack(at, error=self._ours(error, topic))
+
+    def _note_fatal(self, error: BaseException | None) -> None:
+        """Keep what ended this producer: its records come back as thrown away, which says nothing.
+
+        The client raises it from whichever call comes next, and where our callback took it already, a SystemError.
+        """
+        found = error.args[0] if isinstance(error, KafkaException) else KafkaError(KafkaError._FATAL)
+        if found.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+            found = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "your user may write to no topic")
+        self._fatal = self._fatal or found
 
     def _ours(self, error: KafkaError, topic: str) -> TidegateError:
-        return translate(error, f"writing to {topic}", self._bootstrap, reason=self._log.last_failure)
+        blamed = (self._fatal if error.code() in _THROWN_AWAY else None) or self._log.blame(error)
+        return translate(blamed, f"writing to {topic}", self._bootstrap, reason=self._log.last_failure)

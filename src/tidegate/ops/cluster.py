@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tidegate.kafka.admin import Admin
-from tidegate.kafka.connection import Kafka
-from tidegate.settings import resolve
+from tidegate.kafka.connection import Kafka, kafka_of
+from tidegate.settings import CLIENT, resolve
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Cluster:
 
 
 def chosen_cluster(kafka: Kafka | None = None) -> Cluster:
-    """Return the caller's cluster, or the one that the settings name."""
-    values = resolve().values
-    return Cluster(kafka or Kafka(values.bootstrap), values.broker_timeout)
+    """Return the caller's cluster, or the one that the settings name; client settings come from both."""
+    own = {} if kafka is None else {"bootstrap": kafka.bootstrap, CLIENT: dict(kafka.settings)}
+    resolved = resolve(own)
+    return Cluster(kafka_of(resolved), resolved.values.broker_timeout)
