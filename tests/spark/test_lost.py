@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client does not mark what it re-exports
-    AdminClient,
-)
+from confluent_kafka.admin import AdminClient
 
 import tidegate as tg
 from tests.spark.conftest import World
@@ -93,7 +91,10 @@ def take_while_running(world: World) -> None:
     world.trail.path.with_suffix(".gate").touch()
 
 
-def test_a_run_goes_on_after_retention_took_what_it_had_not_read_yet(world: World) -> None:
+@pytest.mark.parametrize("live", [True, False], ids=["live", "plain"])
+def test_a_run_goes_on_after_retention_took_what_it_had_not_read_yet(world: World, live: bool) -> None:
+    world.settings = {"live": live}
+
     def take() -> None:
         take_while_running(world)
         wait_until(lambda: world.mark() == 41, within=60, what="the rest is settled")
@@ -144,7 +145,9 @@ def test_a_stopped_group_goes_on_with_a_topic_made_anew_as_it_was_told(world: Wo
 
 @pytest.mark.parametrize("count", [2, 9], ids=["shorter", "longer"])
 @pytest.mark.parametrize("lost", ["earliest", "latest"])
-def test_a_run_goes_on_with_a_topic_made_anew_as_it_was_told(world: World, lost: str, count: int) -> None:
+@pytest.mark.parametrize("live", [True, False], ids=["live", "plain"])
+def test_a_run_goes_on_with_a_topic_made_anew_as_it_was_told(world: World, lost: str, count: int, live: bool) -> None:
+    world.settings = {"live": live}
     world.produce([f"old {number}" for number in range(5)])
 
     def change() -> None:
@@ -209,6 +212,58 @@ def test_a_run_stops_when_its_topic_is_made_anew_and_so_does_the_next(world: Wor
     world.run(world.pipeline(lost="earliest").map(tg.text).sink(world.trail))
     assert {f"'new {number}'" for number in range(count)} <= set(world.trail.values())
     assert world.mark() == count
+
+
+def test_only_what_was_made_anew_is_moved_and_every_partition_of_it(make_world: Callable[..., World]) -> None:
+    world, other = make_world(3), make_world(1)
+    for partition in range(3):
+        world.produce([f"old {number}" for number in range(4)], partition)
+    other.produce(["other 0"])
+
+    def marks() -> list[int]:
+        found = world.admin.committed(world.group)
+        return [found[at].mark for at in sorted(found) if at.topic == world.topic]
+
+    def change() -> None:
+        wait_until(lambda: marks() == [4, 4, 4], within=60, what="the old topic is settled")
+        world.admin.delete_topic(world.topic)
+        world.admin.create_topic(world.topic, 3)
+        for partition in range(3):
+            world.produce([f"new {number}" for number in range(partition + 2)], partition)
+        wait_until(lambda: marks() == [2, 3, 4], within=60, what="every partition stands in the new topic")
+        wait_until(lambda: len(world.trail.lines()) >= 12 + 1 + 9, within=60, what="all of the new topic has run")
+        other.produce(["other 1"])
+        at = Partition(other.topic, 0)
+        wait_until(lambda: world.admin.committed(world.group)[at].mark == 2, within=60, what="the other topic flows")
+
+    beside = Beside(change)
+    names = [world.topic, other.topic]
+    source = tg.from_kafka(names, group=world.group, kafka=world.kafka, lost="earliest")
+    report = world.run(source.map(tg.text).sink(world.trail), until="stopped")
+    beside.check()
+    assert sorted(value for value in world.trail.values() if "other" in value) == ["'other 0'", "'other 1'"]
+    assert len([value for value in world.trail.values() if "old" in value]) == 12
+    assert (report.lost, report.lost_uncounted) == (0, ())
+
+
+def test_a_topic_made_anew_with_fewer_partitions_goes_on_with_those_it_has(make_world: Callable[..., World]) -> None:
+    world = make_world(2)
+    for partition in range(2):
+        world.produce([f"old {number}" for number in range(4)], partition)
+
+    def change() -> None:
+        wait_until(lambda: (world.mark(0), world.mark(1)) == (4, 4), within=60, what="the old topic is settled")
+        make_anew(world, 3)
+        wait_until(lambda: world.mark(0) == 3 and new_id(world) in topic_of_commit(world), within=60, what="it goes on")
+        world.produce(["later"])
+        wait_until(lambda: world.mark(0) == 4, within=60, what="it goes on from there")
+
+    beside = Beside(change)
+    report = world.run(world.pipeline(lost="earliest").map(tg.text).sink(world.trail), until="stopped")
+    beside.check()
+    assert report.exit_code == 0
+    assert world.trail.values()[8:] == ["'new 0'", "'new 1'", "'new 2'", "'later'"]
+    assert (report.lost, report.lost_uncounted) == (0, ())
 
 
 def test_a_topic_that_is_deleted_for_good_ends_the_run_and_names_it(world: World) -> None:

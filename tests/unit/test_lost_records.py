@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.engine.lost import Log, Policy, Stood, find_loss
+from tidegate.engine.lost import Log, Policy, Stood, find_loss, records_lost
 from tidegate.records import Partition, Position
 
 A = Partition("t", 0)
@@ -60,7 +60,7 @@ def test_the_sentence_names_the_number_and_the_error_the_cure() -> None:
     loss = find_loss(A, Stood(Position(5), "x"), Log("y", 0, 9), "stop")
     assert loss is not None
     assert "an unknown number of records is lost" in loss.sentence
-    assert 'lost="earliest"' in loss.error.cure
+    assert 'lost="earliest"' in records_lost([loss]).cure
     one = find_loss(A, Stood(Position(5), "x"), Log("x", 6, 9), "stop")
     assert one is not None
     assert "1 record is lost" in one.sentence

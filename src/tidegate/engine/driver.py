@@ -77,6 +77,7 @@ class Driver:
         self._stop_seconds = stop_seconds
         self._is_stopping = False
         self._has_joined = False
+        self._has_new_list = False
         self._cancelled: set[int] = set()
         """Lanes whose round in flight was cancelled by us."""
         self._zombies: list[tuple[float, Lease]] = []
@@ -123,6 +124,7 @@ class Driver:
         member.poll(0.002 if member.is_committing else 0.0)
         if self._committer.fatal is not None:
             self._end_with(self._committer.fatal)
+        self._follow_pattern(member)
         self._marks.ask(member)
         self._lookout.look(self._board)
         self._tally.tell()
@@ -183,11 +185,20 @@ class Driver:
                     "make it again, or leave it out of from_kafka",
                 )
             )
-        elif (change.gone or change.found) and self._topics.names:
-            logger.info(
-                "the pattern %s now means %s", self._source.pattern, self._topics.names, extra={"action": "expanded"}
-            )
-            self._member.join(self._topics.names)
+        elif change.gone or change.found:
+            self._has_new_list = True
+            self._forget([one for one in self._board.owned if one.topic in change.gone])
+            for loss in self._marks.leave(change.gone):
+                self._tally.lose(loss)
+
+    def _follow_pattern(self, member: Member) -> None:
+        """Subscribe to the list as it is now; what stays on it keeps flowing. Never from inside a callback."""
+        if not self._has_new_list or not self._topics.names:
+            return
+        self._has_new_list = False
+        names = ", ".join(self._topics.names)
+        logger.info("the pattern means %s now", names, extra={"action": "expanded"})
+        member.join(self._topics.names)
 
     def _judge(self, looked: Looked) -> None:
         """Replace the lane of a stalled partition; end if that did not help."""

@@ -7,6 +7,7 @@ new log may be longer than the old one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,9 +45,10 @@ class Loss:
     why: str
     count: int | None
     """How many; None if nobody knows."""
-    log: Log
+    log: Log | None
+    """The log as it is now; None: there is none."""
     resume: Position | None
-    """Where to go on; None: the run is to stop."""
+    """Where to go on; None: nowhere."""
 
     @property
     def sentence(self) -> str:
@@ -55,13 +57,13 @@ class Loss:
         verb = "is" if self.count == 1 or self.count is None else "are"
         return f"{self.partition}: the group stands at {self.mark}, and {self.why}: {number} {verb} lost"
 
-    @property
-    def error(self) -> RecordsLost:
-        """What a run that is to stop raises."""
-        return RecordsLost(
-            self.sentence,
-            'the group was not moved; choose lost="earliest" or lost="latest" to go on with what is there',
-        )
+
+def records_lost(losses: Iterable[Loss]) -> RecordsLost:
+    """What a run that is to stop raises."""
+    return RecordsLost(
+        "; ".join(loss.sentence for loss in losses),
+        'the group was not moved; choose lost="earliest" or lost="latest" to go on with what is there',
+    )
 
 
 def find_loss(partition: Partition, stood: Stood, log: Log, policy: Policy) -> Loss | None:
@@ -88,6 +90,12 @@ def find_loss(partition: Partition, stood: Stood, log: Log, policy: Policy) -> L
     # Where *ahead* covers all that is gone, nothing was lost: the mark only has to step over it.
     resume = None if policy == "stop" and gone else kept
     return Loss(partition, mark, why, gone, log, resume)
+
+
+def deleted(partition: Partition, stood: Stood) -> Loss:
+    """What went with a topic that was deleted and that nobody waits for."""
+    gone = None if stood.last_end is None else _unsettled(stood.position, stood.last_end)
+    return Loss(partition, stood.position.mark, "the topic was deleted", gone, None, None)
 
 
 def _loss(partition: Partition, position: Position, log: Log, policy: Policy, why: str, gone: int | None) -> Loss:

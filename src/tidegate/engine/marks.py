@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tidegate.engine.board import Board
 from tidegate.engine.lookout import Sight
-from tidegate.engine.lost import Loss
+from tidegate.engine.lost import Loss, records_lost
 from tidegate.engine.starting import Found, Starting
 from tidegate.errors import BrokerRefused, BrokerUnreachable, TopicMissing
 from tidegate.kafka.member import Commit, Member
@@ -19,6 +19,9 @@ from tidegate.records import Partition, Position
 logger = logging.getLogger("tidegate.marks")
 
 ASK_AGAIN_SECONDS = 1.0
+UNREAD_SECONDS = 5.0
+"""Readers learn late of a topic or partition that has just come: only what stays unreadable ends the run."""
+UNREAD_AGAIN_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,8 @@ class MarkFinder:
         self._post = post
         self._asker = ThreadPoolExecutor(1, thread_name_prefix="marks")
         self._unplaced: dict[Partition, int] = {}
-        self._unread: dict[Partition, int] = {}
-        """Partitions that a round could not read, and how often."""
+        self._unread: dict[Partition, tuple[int, float]] = {}
+        """Partitions that rounds cannot read: at which mark, and since when."""
         self._is_asking = False
         self._not_before = 0.0
 
@@ -51,13 +54,21 @@ class MarkFinder:
         """Look whether the marks of these are still in their logs; they are not leased before."""
         self._board.doubt(partitions)
 
-    def doubt_unread(self, partitions: Iterable[Partition], why: str) -> None:
-        """The same, because a round could not read them. If that is no loss and happens again, the run ends."""
+    def doubt_unread(self, partitions: list[Partition], why: str) -> None:
+        """The same, because a round could not read them. If that is no loss and does not pass, the run ends."""
+        now = time.monotonic()
+        marks = self._board.marks
         for partition in partitions:
-            self._unread[partition] = self._unread.get(partition, 0) + 1
-            if self._unread[partition] > 1 and partition not in self._board.doubted:
+            mark, since = self._unread.get(partition, (-1, now))
+            self._unread[partition] = (marks.get(partition, -1), since if marks.get(partition, -1) == mark else now)
+            if now - self._unread[partition][1] > UNREAD_SECONDS:
                 raise BrokerRefused(f"records cannot be read: {why}", "check that the topic exists and may be read")
-            self._board.doubt([partition])
+        self._board.doubt(partitions)
+        self._not_before = now + UNREAD_AGAIN_SECONDS
+
+    def leave(self, topics: Iterable[str]) -> list[Loss]:
+        """These topics were deleted and nobody waits for them; return what went with them. Forget them first."""
+        return self._starting.leave(topics)
 
     def note_ends(self, sight: Sight) -> None:
         """Keep where the logs ended: should a topic be made anew, that says how much was in the old one."""
@@ -113,7 +124,10 @@ class MarkFinder:
             self._board.trust(partition, answer.epochs[partition])
         for loss in losses:
             self._reset(loss, answer.epochs[loss.partition])
-        return losses
+        for loss in found.vanished:
+            self._board.remove([loss.partition])
+            self._starting.forget(loss.partition)
+        return [*losses, *found.vanished]
 
     def close(self) -> None:
         """Ask no more."""
@@ -130,10 +144,12 @@ class MarkFinder:
             # id, so that the next start stops here too instead of beginning with the new one.
             self._board.commit_again(loss.partition)
         if stopping:
-            raise stopping[0].error
+            raise records_lost(stopping)
 
     def _reset(self, loss: Loss, epoch: int) -> None:
-        if loss.resume is None or not self._board.reset(loss.partition, epoch, loss.resume, loss.log.end):
+        if loss.resume is None or loss.log is None:
+            return
+        if not self._board.reset(loss.partition, epoch, loss.resume, loss.log.end):
             return
         self._starting.remember(loss.partition, loss.resume, loss.log.topic_id)
         self._unplaced.pop(loss.partition, None)

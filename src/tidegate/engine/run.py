@@ -134,13 +134,16 @@ def _pickle_plan(plan: Plan) -> bytes:
 
 
 def find_topics(admin: Admin, source: Source) -> Mapping[str, TopicInfo]:
-    """Return the topics a source means; that there is none is an error."""
+    """Return the topics a source means; that there is none, or not a partition of `tg.at`, is an error."""
     if source.pattern is None:
-        return admin.describe(source.topics)
+        named = admin.describe(source.topics)
+        for partition in () if source.at is None else source.at.places:
+            named[partition.topic].partition(partition.number)  # one that does not exist is an error
+        return named
     found = expand(source.pattern, admin.topics())
     if not found:
         raise TopicMissing(
-            f"no topic matches the pattern {source.pattern.pattern!r}",
+            f"no topic matches the pattern {source.pattern.pattern}",
             "mend it (the whole name must match), or create the first topic before the start",
         )
     return found

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tidegate.engine.lost import Log, Loss, Stood, find_loss
+from tidegate.engine.lost import Log, Loss, Stood, deleted, find_loss
 from tidegate.engine.topics import Topics
 from tidegate.errors import GroupHasMembers, NoStartingOffset, SettingsError
 from tidegate.kafka.admin import Admin, Committed, TopicInfo
@@ -38,6 +38,8 @@ class Found:
     """Partitions whose start another member is choosing now, or whose topic is not there: ask again."""
     losses: tuple[Loss, ...]
     """Partitions whose mark is no longer in the log."""
+    vanished: tuple[Loss, ...]
+    """Partitions that a topic made anew does not have, where `lost` does not stop for them."""
     trusted: tuple[Partition, ...]
     """Partitions that were doubted, and stand where they should."""
     topic_ids: Mapping[str, str]
@@ -81,17 +83,26 @@ class Starting:
             if partition.topic in topic_ids:
                 self._ends[partition, topic_ids[partition.topic]] = end
 
+    def leave(self, topics: Iterable[str]) -> list[Loss]:
+        """Forget topics that were deleted: should one return, it is a new one. Return what went with them."""
+        names = set(topics)
+        for name in names:
+            self._first_ids.pop(name, None)
+        gone = [tp for tp in self._stood if tp.topic in names]
+        return [deleted(tp, self._with_end(tp, self._stood.pop(tp))) for tp in gone]
+
+    def forget(self, partition: Partition) -> None:
+        """Where this one stood is of no use to anybody."""
+        self._stood.pop(partition, None)
+
     # --- before joining
 
     def before_joining(self) -> None:
         """Choose and commit positions for topics without any commit, if the group has no member."""
         infos = self._topics.infos
-        if self._source.at is not None:
-            for partition in self._source.at.places:
-                infos[partition.topic].partition(partition.number)  # one that does not exist is an error
-            if self._source.at.always:
-                self._commit_from_outside(self._places(self._source.at.places), infos)
-                return
+        if self._source.at is not None and self._source.at.always:
+            self._commit_from_outside(self._places(self._source.at.places), infos)
+            return
         committed = self._admin.committed(self._source.group, _partitions(infos))
         unknown = _without_commit(infos, committed)
         if self._source.at is not None:
@@ -126,11 +137,15 @@ class Starting:
             if tp in logs and (known := self._known(tp, committed.get(tp), logs[tp])) is not None:
                 stood[tp] = known
         losses = {tp: loss for tp, one in stood.items() if (loss := self._loss(tp, one, logs[tp])) is not None}
+        self._ends |= {(tp, log.topic_id): log.end for tp, log in logs.items()}
         homeless = [tp for tp in wanted if tp in logs and tp not in stood]
         # Places of `tg.at` are chosen by each member for its own: they are no moment that all must share.
         placed = self._places(homeless) if self._source.at is not None else {}
         unknown = set() if placed else self._unknown(infos, committed)
         mine = sorted({tp.topic for tp in homeless if tp.topic in unknown and tp.number == 0})
+        shrunk = [tp for tp in standing if tp.topic in infos and tp.number >= infos[tp.topic].partitions]
+        vanished = tuple(deleted(tp, self._with_end(tp, self._standing(tp, standing[tp]))) for tp in shrunk)
+        stops = self._source.lost == "stop"
         return Found(
             committed={tp: stood[tp].position for tp in wanted if tp in stood and tp not in losses},
             fresh={tp: Position(logs[tp].beginning) for tp in homeless if tp.topic not in unknown and tp not in placed},
@@ -139,7 +154,8 @@ class Starting:
                 *(tp for tp in homeless if tp.topic in unknown and tp.topic not in mine),
                 *(tp for tp in (*wanted, *standing) if tp not in logs),
             ),
-            losses=tuple(losses.values()),
+            losses=(*losses.values(), *(vanished if stops else ())),
+            vanished=() if stops else vanished,
             trusted=tuple(tp for tp in standing if tp in logs and tp not in losses),
             topic_ids={name: info.topic_id for name, info in infos.items()},
         )
@@ -172,9 +188,10 @@ class Starting:
         return stood if is_other else None
 
     def _loss(self, partition: Partition, stood: Stood, log: Log) -> Loss | None:
-        last_end = self._ends.get((partition, stood.topic_id or log.topic_id))
-        self._ends[partition, log.topic_id] = log.end
-        return find_loss(partition, Stood(stood.position, stood.topic_id, last_end), log, self._source.lost)
+        return find_loss(partition, self._with_end(partition, stood, log.topic_id), log, self._source.lost)
+
+    def _with_end(self, partition: Partition, stood: Stood, topic_id: str = "") -> Stood:
+        return replace(stood, last_end=self._ends.get((partition, stood.topic_id or topic_id)))
 
     def _unknown(self, infos: Infos, committed: Mapping[Partition, Committed]) -> set[str]:
         """Topics for which a start is to be chosen: those without a commit, unless one was deleted under this run."""

@@ -66,8 +66,9 @@ class Tally:
         self._lost += loss.count or 0
         if loss.count is None:
             self._lost_uncounted.add(loss.partition)
-        if loss.count != 0 and loss.resume is not None:
-            logger.warning("%s; it goes on at %d", loss.sentence, loss.resume.mark, extra={"action": "records_lost"})
+        if loss.count != 0:
+            goes_on = "" if loss.resume is None else f"; it goes on at {loss.resume.mark}"
+            logger.warning("%s%s", loss.sentence, goes_on, extra={"action": "records_lost"})
 
     def tell(self) -> None:
         """Say how it goes, if it is time to: progress, or that nothing has come for long."""
