@@ -24,6 +24,7 @@ from tidegate.kafka.connection import Kafka
 from tidegate.ops.offsets import GroupOffsets, offsets
 from tidegate.ops.produce import Delivery, Message, produce
 from tidegate.pipeline import Pipeline, from_kafka
+from tidegate.places import at
 from tidegate.records import Failure, Partition, Record, Report
 from tidegate.secrets import Secret, secret
 
@@ -55,6 +56,7 @@ __all__ = [
     "TimedOut",
     "TopicMissing",
     "WorkerDied",
+    "at",
     "current",
     "from_kafka",
     "json",

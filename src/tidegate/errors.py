@@ -9,7 +9,7 @@ TidegateError            exit code 1 unless said otherwise; its text names the c
     TopicMissing         a topic that should be read or written does not exist
     GroupMissing         nobody has joined or committed under that name: check it
     NoStartingOffset     starting="none" and the group has no commit for a topic
-    RecordsLost          the mark lies before the log's start: retention took the records
+    RecordsLost          the mark is not in the log: retention took the records, or the topic was made anew
     SparkFailed          Spark could not start, or ended under the run
     Stalled              records wait, a mark does not move, and a new worker did not help
     DeliveryFailed       at least one record that was produced was not acknowledged
@@ -81,7 +81,7 @@ class NoStartingOffset(TidegateError):
 
 
 class RecordsLost(TidegateError):
-    """Records before the log's start were never settled and cannot be had any more."""
+    """Records were never settled and cannot be had any more: they left the log, or their topic was made anew."""
 
 
 class SparkFailed(TidegateError):

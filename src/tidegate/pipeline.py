@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.errors import SettingsError
 from tidegate.kafka.connection import Kafka
+from tidegate.places import At
+from tidegate.records import Partition
 from tidegate.settings import CLIENT, Resolved, resolve, seconds
 from tidegate.steps import Plan, Sink, Step, Value, name_of
 
@@ -18,9 +21,11 @@ if TYPE_CHECKING:
     from tidegate.records import Report
 
 Starting = Literal["earliest", "latest", "none"]
+Lost = Literal["stop", "earliest", "latest"]
 Until = Literal["stopped", "caught-up"]
 
 _STARTINGS = ("earliest", "latest", "none")
+_LOSTS = ("stop", "earliest", "latest")
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,17 @@ class Source:
     """Where records come from, and for which group."""
 
     topics: tuple[str, ...]
+    """By name; empty where there is a pattern."""
     group: str
     kafka: Kafka | None
     starting: Starting
+    lost: Lost = "stop"
+    pattern: re.Pattern[str] | None = None
+    at: At | None = None
+
+    def wants(self, partition: Partition) -> bool:
+        """Whether this partition is to be read, if the group gives it to us."""
+        return self.at is None or partition in self.at.places
 
 
 @dataclass(frozen=True)
@@ -142,29 +155,67 @@ class Pipeline:
 
 
 def from_kafka(
-    topics: str | Iterable[str],
+    topics: str | Iterable[str] | re.Pattern[str] | At,
     *,
     group: str,
     kafka: Kafka | str | None = None,
     starting: Starting = "earliest",
+    lost: Lost = "stop",
 ) -> Pipeline:
     """Begin a pipeline: read one or several topics as a consumer group.
+
+    `topics` is a name, several names, a compiled pattern (`re.compile(r"orders-.*")`: every topic
+    whose whole name matches, those that come later too, from their beginning; never Tidegate's own
+    retry, redrive and dead topics), or `tg.at(...)` for chosen partitions at chosen offsets.
 
     `starting` is used only for a topic for which the group has no commit at all, and the positions
     it chooses are committed before the first record is read: `earliest` (all that is retained),
     `latest` (only what comes from now on), `none` (that is an error). `kafka` is an address or a
     `tg.Kafka(address, client_settings)`; default: the setting `bootstrap`.
+
+    `lost` says what happens when the group's mark is no longer in the log: retention took the
+    records, or the topic was deleted and made anew. `stop` (the run ends and the group is not moved),
+    `earliest` (go on with the first record that is there), `latest` (go on with what comes from now
+    on). How many records were lost is always told.
     """
+    if not group:
+        raise SettingsError("from_kafka has no group", 'name one: from_kafka("orders", group="billing")')
+    if starting not in _STARTINGS:
+        raise SettingsError(f"starting={starting!r} is unknown", f"choose one of {', '.join(_STARTINGS)}")
+    if lost not in _LOSTS:
+        raise SettingsError(f"lost={lost!r} is unknown", f"choose one of {', '.join(_LOSTS)}")
+    return Pipeline(
+        Source(
+            _names(topics),
+            group,
+            Kafka(kafka) if isinstance(kafka, str) else kafka,
+            starting,
+            lost,
+            topics if isinstance(topics, re.Pattern) else None,
+            topics if isinstance(topics, At) else None,
+        )
+    )
+
+
+def _names(topics: str | Iterable[str] | re.Pattern[str] | At) -> tuple[str, ...]:
+    """Return the topics that are given by name."""
+    if isinstance(topics, re.Pattern):
+        if not isinstance(topics.pattern, str):
+            raise SettingsError("the pattern is made of bytes", 'compile text: re.compile(r"orders-.*")')
+        return ()
+    if isinstance(topics, At):
+        return topics.topics
     names = (topics,) if isinstance(topics, str) else tuple(topics)
     if not names or not all(names):
         raise SettingsError("from_kafka has no topic", 'name one: from_kafka("orders", group="billing")')
     if len(set(names)) != len(names):
         raise SettingsError(f"a topic is named twice in {list(names)}", "name each once")
-    if not group:
-        raise SettingsError("from_kafka has no group", 'name one: from_kafka("orders", group="billing")')
-    if starting not in _STARTINGS:
-        raise SettingsError(f"starting={starting!r} is unknown", f"choose one of {', '.join(_STARTINGS)}")
-    return Pipeline(Source(names, group, Kafka(kafka) if isinstance(kafka, str) else kafka, starting))
+    for name in names:
+        if name.startswith("^"):
+            raise SettingsError(
+                f"{name!r} is no topic's name", f"for a pattern pass re.compile(r{name.removeprefix('^')!r})"
+            )
+    return names
 
 
 def _refuse_uncallable(what: str, function: object) -> None:

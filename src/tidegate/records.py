@@ -155,6 +155,10 @@ class Report:
     failures: tuple[Failure, ...] = ()
     unfinished: tuple[Partition, ...] = ()
     """Partitions whose round outlived the stop budget: what it did may run again."""
+    lost: int = 0
+    """Records that the group passed without settling them, because they are gone (see `lost` of `from_kafka`)."""
+    lost_uncounted: tuple[Partition, ...] = ()
+    """Partitions that lost records whose number nobody knows; they are not in `lost`."""
 
     @property
     def failure(self) -> Failure | None:

@@ -28,6 +28,16 @@ class Case:
 
 
 NO_SPARK_NEEDED = [
+    Case(
+        "a pattern that matches nothing",
+        HEAD + "import re\np = tg.from_kafka(re.compile('no-such-.*'), group=GROUP).sink(print)\n",
+        ("no topic matches the pattern no-such-.*", "the whole name must match"),
+    ),
+    Case(
+        "a partition that does not exist",
+        HEAD + "p = tg.from_kafka(tg.at({TOPIC: {7: 0}}), group=GROUP).sink(print)\n",
+        ("[7] does not exist: the topic has 2 partitions", "choose a partition from 0 to 1"),
+    ),
     Case("no pipeline", "import tidegate\n", ("app.py has no pipeline with a sink", "assign one to a name")),
     Case(
         "no sink",
@@ -125,6 +135,11 @@ SPARK_NEEDED = [
         "no commit to start from",
         HEAD + "p = tg.from_kafka(TOPIC, group=GROUP, starting='none').sink(print)\n",
         ("has no commit for", "starting is 'none'", 'choose starting="earliest" or "latest"'),
+    ),
+    Case(
+        "an offset that is not in the log",
+        HEAD + "p = tg.from_kafka(tg.at({TOPIC: {1: 6}}), group=GROUP).sink(print)\n",
+        ("[1] cannot start at 6: its log goes from 0 to 5", "choose an offset in between"),
     ),
     Case(
         "speculation",

@@ -81,8 +81,8 @@ class World:
             producer.produce(self.topic, raw, partition=partition, **more)
         assert producer.flush(30) == 0
 
-    def pipeline(self, starting: str = "earliest") -> tg.Pipeline:
-        return tg.from_kafka(self.topic, group=self.group, kafka=self.kafka, starting=starting)  # type: ignore[arg-type]
+    def pipeline(self, starting: str = "earliest", lost: str = "stop") -> tg.Pipeline:
+        return tg.from_kafka(self.topic, group=self.group, kafka=self.kafka, starting=starting, lost=lost)  # type: ignore[arg-type]
 
     def run(self, pipeline: tg.Pipeline, until: str = "caught-up") -> tg.Report:
         return pipeline.run(until=until, spark=self.spark, settings=self.settings)  # type: ignore[arg-type]

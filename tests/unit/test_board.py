@@ -217,3 +217,60 @@ def test_caught_up_means_every_partition_of_ours_has_reached_its_end() -> None:
     assert not board.has_caught_up
     board.accept(answer(lease, {A: 10}))
     assert board.has_caught_up
+
+
+def test_a_doubted_partition_is_neither_leased_nor_committed_until_it_is_trusted() -> None:
+    board = board_with(A, B, lanes=1)
+    [lease] = board.leases()
+    board.doubt([A])
+    assert board.doubted == {}, "a round may still be working on it"
+    assert board.kept_waiting() == [lease], "it should end"
+    board.accept(answer(lease, {A: 5, B: 7}))
+    assert board.doubted == {A: lease.partitions[0].epoch}
+    assert {key[0] for key in board.uncommitted()} == {B}
+    [after] = board.leases()
+    assert [item.partition for item in after.partitions] == [B]
+    board.trust(A, lease.partitions[0].epoch)
+    assert {key[0] for key in board.uncommitted()} == {A, B}
+
+
+def test_a_reset_begins_a_new_epoch_and_what_the_old_one_says_is_dropped() -> None:
+    board = board_with(A)
+    [old] = board.leases()
+    epoch = old.partitions[0].epoch
+    assert board.reset(A, epoch, Position(0), end=3)
+    assert board.leases() == [], "the round of the old epoch may still run"
+    assert board.accept(answer(old, {A: 50})).dropped == (A,)
+    [new] = board.leases()
+    assert new.partitions[0].epoch > epoch
+    assert new.partitions[0].position == Position(0)
+    assert board.uncommitted() == {}, "it was committed before the reset"
+    assert not board.reset(A, epoch, Position(9), end=9), "that epoch is over"
+
+
+def test_a_mark_may_move_back_by_a_reset_and_the_run_still_ends() -> None:
+    board = Board(1, LIMITS, {A: 10})
+    for partition, epoch in board.gain([A]).items():
+        board.place(partition, epoch, Position(8), is_committed=True)
+        board.reset(partition, epoch, Position(0), end=4)
+    assert board.marks == {A: 0}
+    [lease] = board.leases()
+    assert lease.partitions[0].until == 4, "the new log has no offset 10"
+
+
+def test_what_is_doubted_is_committed_when_the_run_stops_or_the_partition_goes() -> None:
+    board = board_with(A, B)
+    for lease in board.leases():
+        board.accept(answer(lease, {A: 5, B: 7}))
+    board.doubt([A, B])
+    board.close([A])
+    assert {key[0] for key in board.uncommitted()} == {A}
+    board.stop()
+    assert {key[0] for key in board.uncommitted()} == {A, B}
+
+
+def test_a_commit_that_went_with_its_topic_is_made_again() -> None:
+    board = board_with(A)
+    assert board.uncommitted() == {}
+    board.commit_again(A)
+    assert {key[0]: one.mark for key, one in board.uncommitted().items()} == {A: 0}

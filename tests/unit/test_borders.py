@@ -17,7 +17,7 @@ LAYERS = [
     {"records"},
     {"secrets"},
     {"settings"},
-    {"context", "java", "ledger"},
+    {"context", "java", "ledger", "places"},
     {"steps", "formats"},
     {"kafka"},
     {"pipeline"},
@@ -30,7 +30,7 @@ LAYERS = [
 # `Pipeline.run` starts the engine, which is built on pipelines: one lazy import, in one place.
 ALLOWED_UPWARD = {("pipeline", "engine")}
 
-PURE = ["errors", "records", "ledger", "steps", "engine/board"]
+PURE = ["errors", "records", "ledger", "steps", "places", "engine/board", "engine/lost", "engine/topics"]
 IMPURE_MODULES = {"confluent_kafka", "pyspark", "threading", "time", "socket", "queue", "asyncio", "subprocess", "os"}
 
 

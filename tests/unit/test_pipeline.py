@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -25,6 +26,14 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("a topic twice", lambda: tg.from_kafka(["a", "a"], group="g"), "twice"),
     ("no group", lambda: tg.from_kafka("a", group=""), "no group"),
     ("unknown starting", lambda: tg.from_kafka("a", group="g", starting="newest"), "earliest, latest, none"),  # type: ignore[arg-type]
+    ("unknown lost", lambda: tg.from_kafka("a", group="g", lost="skip"), "stop, earliest, latest"),  # type: ignore[arg-type]
+    ("a pattern as text", lambda: tg.from_kafka("^orders-.*", group="g"), r"re\.compile\(r'orders-\.\*'\)"),
+    ("a pattern of bytes", lambda: tg.from_kafka(re.compile(rb"a"), group="g"), "bytes"),  # type: ignore[arg-type]
+    ("at without a partition", lambda: tg.at({"a": {}}), "no partition"),
+    ("at without a topic", lambda: tg.at({"": {0: 1}}), "no partition"),
+    ("at an unknown word", lambda: tg.at({"a": {0: "start"}}), "'start'"),  # type: ignore[dict-item]
+    ("at a negative offset", lambda: tg.at({"a": {0: -1}}), "-1"),
+    ("at a partition that is no number", lambda: tg.at({"a": {"0": 1}}), "no partition"),  # type: ignore[dict-item]
     ("a step that is no function", lambda: source().map(42), "not callable"),  # type: ignore[arg-type]
     ("an async step", lambda: source().map(an_async_function), "async"),
     ("a step after a sink", lambda: source().sink(print).map(str), "before the first sink"),

@@ -11,6 +11,7 @@ import typer
 
 from tidegate.cli.apps import load_app
 from tidegate.cli.common import AsJson, Bootstrap, Client, pairs, say, show_json
+from tidegate.engine.topics import expand
 from tidegate.errors import EXIT_CANNOT_WORK, TidegateError
 from tidegate.java import find_java
 from tidegate.kafka.connection import kafka_of
@@ -88,6 +89,11 @@ def _findings(app: str | None, bootstrap: str | None, client: Sequence[str] | No
     yield Finding("broker", ok=True, detail=f"{cluster.kafka.bootstrap} answers, {count} topics")
     for topic in pipeline.source.topics if pipeline else ():
         yield _finding(f"topic {topic}", partial(_topic, cluster, topic))
+    if pipeline is not None and pipeline.source.pattern is not None:
+        names = sorted(expand(pipeline.source.pattern, known.values()))
+        yield Finding(
+            f"pattern {pipeline.source.pattern.pattern}", ok=bool(names), detail=", ".join(names) or "no topic matches"
+        )
 
 
 def _finding(what: str, look: Callable[[], str]) -> Finding:

@@ -80,5 +80,9 @@ def _tell(report: Report) -> None:
     for partition, mark in report.marks.items():
         note = f"  failed here: {failed[partition].error_type}" if partition in failed else ""
         say(f"  {partition}  mark {mark}{note}")
+    if report.lost:
+        say(f"  {counted(report.lost, 'record')} lost: gone before they were settled")
+    for partition in report.lost_uncounted:
+        say(f"  {partition}  lost an unknown number of records")
     for partition in report.unfinished:
         say(f"  {partition}  did not finish within the stop budget: its last records may run again")

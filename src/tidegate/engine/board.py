@@ -30,7 +30,8 @@ class Owned:
     committed: Position | None = None
     until: int | None = None
     failure: Failure | None = None
-    lost_before: int | None = None
+    is_doubted: bool = False
+    """Its mark may no longer be in the log: it is looked at before it is leased again."""
     is_closing: bool = False
     last_round: int = 0
     dead_rounds: int = 0
@@ -48,7 +49,7 @@ class Owned:
     @property
     def may_be_leased(self) -> bool:
         """Whether a round may work on it, if none does."""
-        blocked = self.is_closing or self.failure is not None or self.lost_before is not None
+        blocked = self.is_closing or self.failure is not None or self.is_doubted
         return self.position is not None and not blocked and not self.has_reached_end
 
 
@@ -58,8 +59,8 @@ class Accepted:
 
     settled: int
     failures: tuple[Failure, ...]
-    lost: Mapping[Partition, tuple[int, int]]
-    """Partition to (mark, the log's start)."""
+    out_of_log: tuple[Partition, ...]
+    """Partitions whose mark the round did not find in the log."""
     dropped: tuple[Partition, ...]
     """Partitions that are no longer ours, or ours in another epoch: nothing of them is committed."""
 
@@ -96,11 +97,50 @@ class Board:
         owned.committed = position if is_committed else None
         return True
 
+    def doubt(self, partitions: Iterable[Partition]) -> None:
+        """Lease and commit these no more until they are trusted or reset: their marks may be of another log."""
+        for partition in partitions:
+            if partition in self._owned and not self._is_stopping and not self._owned[partition].is_closing:
+                self._owned[partition].is_doubted = True
+
+    @property
+    def doubted(self) -> dict[Partition, int]:
+        """The epochs of doubted partitions on which no round may be working any more."""
+        busy = {item.partition for lease in self._flying.values() for item in lease.partitions}
+        return {tp: one.epoch for tp, one in self._owned.items() if one.is_doubted and tp not in busy}
+
+    def trust(self, partition: Partition, epoch: int) -> None:
+        """Its mark is in the log after all."""
+        owned = self._owned.get(partition)
+        if owned is not None and owned.epoch == epoch:
+            owned.is_doubted = False
+
+    def reset(self, partition: Partition, epoch: int, position: Position, end: int) -> bool:
+        """Go on elsewhere, in a new epoch: `lost` decided so, and it is committed already.
+
+        What a round of the old epoch still says is dropped. False if it is no longer ours in that epoch.
+        """
+        owned = self._owned.get(partition)
+        if owned is None or owned.epoch != epoch:
+            return False
+        # A run that is to end when caught up cannot wait for an end that this log does not have.
+        until = None if owned.until is None else min(owned.until, end)
+        self._owned[partition] = Owned(
+            partition, next(self._epochs), owned.lane, position, position, until, is_closing=owned.is_closing
+        )
+        return True
+
+    def commit_again(self, partition: Partition) -> None:
+        """The broker no longer has what was committed: the topic went, and the group's offsets with it."""
+        if partition in self._owned:
+            self._owned[partition].committed = None
+
     def close(self, partitions: Iterable[Partition]) -> None:
         """Lease these no more: they are about to be given back."""
         for partition in partitions:
             if partition in self._owned:
                 self._owned[partition].is_closing = True
+                self._owned[partition].is_doubted = False
 
     def remove(self, partitions: Iterable[Partition]) -> None:
         """Forget partitions that are no longer ours; what rounds still say about them is dropped."""
@@ -108,8 +148,10 @@ class Board:
             self._owned.pop(partition, None)
 
     def stop(self) -> None:
-        """Lease nothing more."""
+        """Lease nothing more; what is settled is still committed, doubted or not."""
         self._is_stopping = True
+        for owned in self._owned.values():
+            owned.is_doubted = False
 
     # --- rounds
 
@@ -138,7 +180,7 @@ class Board:
         return self._believe(report, is_final=False)
 
     def _believe(self, outcome: Outcome, *, is_final: bool) -> Accepted:
-        failures, lost, dropped = [], {}, []
+        failures, out_of_log, dropped = [], [], []
         for item in outcome.partitions:
             owned = self._owned.get(item.partition)
             if owned is None or owned.epoch != item.epoch or owned.position is None:
@@ -148,10 +190,9 @@ class Board:
             if item.failure is not None and owned.failure is None:
                 owned.failure = item.failure
                 failures.append(item.failure)
-            if item.lost_before is not None and owned.lost_before is None:
-                owned.lost_before = item.lost_before
-                lost[item.partition] = (owned.position.mark, item.lost_before)
-        return Accepted(outcome.settled, tuple(failures), lost, tuple(dropped))
+            if item.lost_before is not None:
+                out_of_log.append(item.partition)
+        return Accepted(outcome.settled, tuple(failures), tuple(out_of_log), tuple(dropped))
 
     def bury(self, lane: int, round_number: int, why: str) -> list[Failure]:
         """A round died without an outcome. Return the records that are to blame for certain."""
@@ -171,8 +212,16 @@ class Board:
         self._land(lane, round_number)
 
     def kept_waiting(self) -> list[Lease]:
-        """Return the leases in flight whose lane has other partitions that could be worked on."""
-        return [lease for lane, lease in self._flying.items() if not self._is_stopping and self._others_wait(lane)]
+        """Return the leases in flight that should end: others of their lane wait, or one of their own is doubted."""
+        return [
+            lease
+            for lane, lease in self._flying.items()
+            if not self._is_stopping and (self._others_wait(lane) or self._holds_doubted(lease))
+        ]
+
+    def _holds_doubted(self, lease: Lease) -> bool:
+        owned = [self._owned.get(item.partition) for item in lease.partitions]
+        return any(one is not None and one.is_doubted for one in owned)
 
     def _others_wait(self, lane: int) -> bool:
         busy = {item.partition for lease in self._flying.values() for item in lease.partitions}
@@ -192,7 +241,7 @@ class Board:
         return {
             (partition, owned.epoch): owned.position
             for partition, owned in self._owned.items()
-            if owned.position is not None and owned.position != owned.committed
+            if owned.position is not None and owned.position != owned.committed and not owned.is_doubted
         }
 
     def note_committed(self, positions: Mapping[tuple[Partition, int], Position]) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from tidegate.engine.board import Board
-from tidegate.errors import TidegateError
+from tidegate.errors import TidegateError, TopicMissing
 from tidegate.kafka.member import Commit, Member, Refused
 from tidegate.records import Partition, Position
 
@@ -46,13 +46,16 @@ class Committer:
         """Commit everything (of these partitions) and wait for the answer; False if that did not work out."""
         wanted = None if partitions is None else set(partitions)
         deadline = time.monotonic() + budget_seconds
+        homeless: set[Partition] = set()
         while True:
             left = {key: one for key, one in self._board.uncommitted().items() if wanted is None or key[0] in wanted}
+            left = {key: one for key, one in left.items() if key[0] not in homeless}
             if not left:
                 return True
             refused = member.commit_now(self._coded(left))
             self._board.note_committed({key: one for key, one in left.items() if key[0] not in refused})
             self._note_refused(refused)
+            homeless |= {partition for partition, why in refused.items() if isinstance(why.error, TopicMissing)}
             if self.fatal is not None or time.monotonic() > deadline:
                 return False
             if refused:
@@ -73,5 +76,7 @@ class Committer:
                 extra={"action": "commit_refused"},
             )
             self._not_before = time.monotonic() + RETRY_SECONDS
-            if not why.is_passing:
+            if isinstance(why.error, TopicMissing):
+                self._board.doubt([partition])  # it went, or is being made anew: a look at it decides
+            elif not why.is_passing:
                 self.fatal = why.error

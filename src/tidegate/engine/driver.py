@@ -17,12 +17,14 @@ from datetime import UTC, datetime
 from tidegate.engine.board import Accepted, Board
 from tidegate.engine.committer import Committer
 from tidegate.engine.lanes import Lanes, RoundEnded
-from tidegate.engine.lookout import Looked, Lookout
+from tidegate.engine.lookout import Looked, Lookout, Sight
 from tidegate.engine.marks import MarkFinder, MarksFound
 from tidegate.engine.spark import RoundDied
 from tidegate.engine.tally import Tally
-from tidegate.errors import BrokerRefused, RecordsLost, SparkFailed, Stalled, TidegateError
+from tidegate.engine.topics import Topics
+from tidegate.errors import SparkFailed, Stalled, TidegateError, TopicMissing
 from tidegate.kafka.member import Callbacks, Commit, Member, Refused
+from tidegate.pipeline import Source
 from tidegate.records import Lease, Outcome, Partition, Report
 from tidegate.settings import CANCEL_SECONDS
 
@@ -75,6 +77,7 @@ class Driver:
         self._stop_seconds = stop_seconds
         self._is_stopping = False
         self._has_joined = False
+        self._has_new_list = False
         self._cancelled: set[int] = set()
         """Lanes whose round in flight was cancelled by us."""
         self._zombies: list[tuple[float, Lease]] = []
@@ -87,11 +90,12 @@ class Driver:
         """End in good order. Safe from any thread and from a signal handler."""
         self._events.put(StopAsked())
 
-    def run(self, open_member: Callable[[Callbacks], Member], topics: Iterable[str]) -> Report:
+    def run(self, open_member: Callable[[Callbacks], Member], topics: Topics, source: Source) -> Report:
         """Join, work until it is over, wind down, leave; raise what made the work impossible."""
+        self._topics, self._source = topics, source
         self._member = member = open_member(Callbacks(self._gained, self._revoked, self._lost, self._answered))
         try:
-            member.join(topics)
+            member.join(topics.names)
             while not self._is_over():
                 self._turn(member)
         except TidegateError as error:
@@ -120,6 +124,7 @@ class Driver:
         member.poll(0.002 if member.is_committing else 0.0)
         if self._committer.fatal is not None:
             self._end_with(self._committer.fatal)
+        self._follow_pattern(member)
         self._marks.ask(member)
         self._lookout.look(self._board)
         self._tally.tell()
@@ -137,10 +142,7 @@ class Driver:
             case StopAsked():
                 self._is_stopping = True
             case MarksFound():
-                try:
-                    self._marks.place(event, self._member)
-                except TidegateError as error:
-                    self._end_with(error)
+                self._place(event)
             case Looked():
                 self._judge(event)
             case RoundReported(report):
@@ -162,11 +164,49 @@ class Driver:
         for lease in self._board.kept_waiting():
             self._lanes.finish(lease)
 
-    # --- what stands still
+    # --- where partitions stand, and what stands still
+
+    def _place(self, answer: MarksFound) -> None:
+        """Take the marks that were read; what they show to be gone is counted, or ends the run."""
+        try:
+            for loss in self._marks.place(answer, self._member):
+                self._tally.lose(loss)
+        except TidegateError as error:
+            self._end_with(error)
+
+    def _heed(self, sight: Sight) -> None:
+        """Look at a topic that was made anew before it is leased again; follow a pattern's topics."""
+        self._marks.note_ends(sight)
+        change = self._lookout.compare(sight)
+        self._marks.doubt(one for one in list(self._board.owned) if one.topic in change.anew)
+        if change.gone and self._source.pattern is None:
+            self._end_with(
+                TopicMissing(
+                    f"{', '.join(change.gone)} was deleted while the run read from it",
+                    "make it again, or leave it out of from_kafka",
+                )
+            )
+        elif change.gone or change.found:
+            self._has_new_list = True
+            self._forget([one for one in self._board.owned if one.topic in change.gone])
+            for loss in self._marks.leave(change.gone):
+                self._tally.lose(loss)
+
+    def _follow_pattern(self, member: Member) -> None:
+        """Subscribe to the list as it is now; what stays on it keeps flowing. Never from inside a callback."""
+        if not self._has_new_list or not self._topics.names:
+            return
+        self._has_new_list = False
+        names = ", ".join(self._topics.names)
+        logger.info("the pattern means %s now", names, extra={"action": "expanded"})
+        member.join(self._topics.names)
 
     def _judge(self, looked: Looked) -> None:
         """Replace the lane of a stalled partition; end if that did not help."""
-        verdicts = self._lookout.judge(looked, self._board)
+        sight = self._lookout.take(looked)
+        if sight is not None:
+            self._heed(sight)
+        verdicts = self._lookout.judge(sight, self._board)
         for lease in self._board.flying(verdicts.replace):
             logger.warning(
                 "%s stand still although there is work: round %d of lane %d is cancelled and its worker replaced",
@@ -200,11 +240,10 @@ class Driver:
         if outcome.broken is not None:
             self._end_with(_broken(outcome.broken))
         if outcome.unreadable is not None:
-            self._end_with(
-                BrokerRefused(
-                    f"records cannot be read: {outcome.unreadable}", "check that the topic exists and may be read"
-                )
-            )
+            try:
+                self._marks.doubt_unread([item.partition for item in lease.partitions], outcome.unreadable)
+            except TidegateError as error:
+                self._end_with(error)
 
     def _hear(self, report: Outcome) -> None:
         """Take a live report (step 5): what it says is settled may be committed while the round runs."""
@@ -217,8 +256,7 @@ class Driver:
         self._tally.stand(self._board.marks)
         for failure in accepted.failures:
             self._tally.fail(failure)
-        for partition, (mark, beginning) in accepted.lost.items():
-            self._end_with(_records_lost(partition, mark, beginning))
+        self._marks.doubt(accepted.out_of_log)
 
     def _bury(self, lease: Lease, error: Exception | None) -> None:
         """A round ended without an outcome."""
@@ -244,9 +282,10 @@ class Driver:
 
     def _gained(self, partitions: list[Partition]) -> None:
         self._has_joined = True
-        self._marks.want(self._board.gain(partitions))
-        if partitions:
-            logger.info("partitions gained: %s", _names(partitions), extra={"action": "gained"})
+        wanted = [one for one in partitions if self._source.wants(one)]
+        self._marks.want(self._board.gain(wanted))
+        if wanted:
+            logger.info("partitions gained: %s", _names(wanted), extra={"action": "gained"})
 
     def _revoked(self, partitions: list[Partition]) -> None:
         """Finish and commit what is in flight, then give the partitions back.
@@ -267,8 +306,8 @@ class Driver:
 
     def _forget(self, partitions: list[Partition]) -> None:
         self._tally.stand(self._board.marks)
-        self._board.remove(partitions)
         self._marks.forget(partitions)
+        self._board.remove(partitions)
 
     def _answered(self, taken: Mapping[Partition, Commit], refused: Mapping[Partition, Refused]) -> None:
         self._committer.answered(taken, refused)
@@ -333,17 +372,6 @@ def _names(partitions: Iterable[Partition]) -> str:
 
 def _doing(lease: Lease | None) -> str:
     return "no round" if lease is None else f"round {lease.round} of lane {lease.lane}"
-
-
-def _records_lost(partition: Partition, mark: int, beginning: int) -> RecordsLost:
-    if beginning > mark:
-        what = f"the log begins at {beginning}: {beginning - mark} records are gone before anybody settled them"
-    else:
-        what = "the log ends before that: it was cut off or made anew"
-    return RecordsLost(
-        f"{partition}: the group stands at {mark}, and {what}",
-        "move the group (kafka-consumer-groups --reset-offsets) if that is accepted",
-    )
 
 
 def _broken(why: str) -> SparkFailed:

@@ -27,7 +27,8 @@ from tidegate.engine.spark import Spark, open_spark, pickled
 from tidegate.engine.starting import Starting
 from tidegate.engine.tally import Tally
 from tidegate.engine.task import Job, close_task
-from tidegate.errors import SettingsError, StoppedAtRecord
+from tidegate.engine.topics import Topics, expand
+from tidegate.errors import SettingsError, StoppedAtRecord, TopicMissing
 from tidegate.kafka.admin import Admin, TopicInfo
 from tidegate.kafka.connection import Kafka, kafka_of
 from tidegate.kafka.member import Joining, open_member
@@ -38,7 +39,7 @@ from tidegate.steps import Plan, name_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession  # noqa: TID251  # a type only
 
-    from tidegate.pipeline import Pipeline, Until
+    from tidegate.pipeline import Pipeline, Source, Until
 
 QUIET_SECONDS = 1.0
 IDLE_SECONDS = 3.0
@@ -60,14 +61,14 @@ def run_pipeline(
     kafka = kafka_of(resolved)
     kafka_bytes = _pickle_kafka(kafka)
     admin = Admin(kafka, settings.broker_timeout)
-    topics = admin.describe(source.topics)
+    topics = Topics(find_topics(admin, source))
     spark = open_spark(session, master=settings.master, app_name=f"tidegate {source.group}", debug=debug_asked())
     try:
         most_lanes = _lane_limit(settings, spark)
         starting = Starting(admin, source, topics, plan.fingerprint)
         # From here on the group is touched: everything that can be refused has been.
         starting.before_joining()
-        ends = admin.ends(_partitions(topics), committed_only=True) if until == "caught-up" else None
+        ends = admin.ends(_partitions(topics.infos, source)) if until == "caught-up" else None
         board = Board(most_lanes, _limits(settings), ends)
         events: Events = queue.SimpleQueue()
         desk = _open_desk(settings, spark, events)
@@ -78,16 +79,16 @@ def run_pipeline(
             board,
             lanes,
             MarkFinder(board, starting, events.put),
-            Lookout(admin, settings.stall_after, events.put),
+            Lookout(admin, topics, source.pattern, settings.stall_after, events.put),
             Committer(board, starting.metadata),
             tally,
             events,
             stop_seconds=settings.stop_budget,
         )
-        _say(_guarantee(pipeline, topics))
+        _say(_guarantee(pipeline, topics.infos))
         with _signals(driver):
             report = driver.run(
-                lambda callbacks: open_member(kafka, _joining(settings, source.group), callbacks), topics
+                lambda callbacks: open_member(kafka, _joining(settings, source.group), callbacks), topics, source
             )
         if tally.holds_resources or spark.is_owned:
             spark.run_everywhere(close_task, b"")
@@ -149,8 +150,24 @@ def _pickle_kafka(kafka: Kafka) -> bytes:
         ) from None
 
 
-def _partitions(topics: Mapping[str, TopicInfo]) -> list[Partition]:
-    return [Partition(info.name, number) for info in topics.values() for number in range(info.partitions)]
+def find_topics(admin: Admin, source: Source) -> Mapping[str, TopicInfo]:
+    """Return the topics a source means; that there is none, or not a partition of `tg.at`, is an error."""
+    if source.pattern is None:
+        named = admin.describe(source.topics)
+        for partition in () if source.at is None else source.at.places:
+            named[partition.topic].partition(partition.number)  # one that does not exist is an error
+        return named
+    found = expand(source.pattern, admin.topics())
+    if not found:
+        raise TopicMissing(
+            f"no topic matches the pattern {source.pattern.pattern}",
+            "mend it (the whole name must match), or create the first topic before the start",
+        )
+    return found
+
+
+def _partitions(topics: Mapping[str, TopicInfo], source: Source) -> list[Partition]:
+    return [one for info in topics.values() for one in info.each_partition() if source.wants(one)]
 
 
 def _lane_limit(settings: Settings, spark: Spark) -> int:
@@ -178,7 +195,8 @@ def _joining(settings: Settings, group: str) -> Joining:
 
 
 def _guarantee(pipeline: Pipeline, topics: Mapping[str, TopicInfo]) -> str:
-    names = ", ".join(f"{info.name} ({counted(info.partitions, 'partition')})" for info in topics.values())
+    counts = {name: len(_partitions({name: info}, pipeline.source)) for name, info in topics.items()}
+    names = ", ".join(f"{name} ({counted(count, 'partition')})" for name, count in counts.items())
     return (
         f"tidegate: group {pipeline.source.group} reads {names}: every record reaches its sinks at least once, "
         "in order per partition; the group stops at the first record that fails"

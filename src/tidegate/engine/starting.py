@@ -1,23 +1,28 @@
-"""Where a group begins: chosen once, committed before the first record is read, never chosen again.
+"""Where a group begins, and whether it still can: chosen once, committed before the first record is read.
 
 Step 0 of a run, in two places: before joining (the broker takes it only while the group has no
 member, so only the first copy does it), and, where the group has members already, by the member
-that owns the topic's first partition.
+that owns the topic's first partition. Every mark that is read is compared with its log: what it
+stood for may be gone.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tidegate.errors import GroupHasMembers, NoStartingOffset, RecordsLost
+from tidegate.engine.lost import Log, Loss, Stood, deleted, find_loss
+from tidegate.engine.topics import Topics
+from tidegate.errors import GroupHasMembers, NoStartingOffset, SettingsError
 from tidegate.kafka.admin import Admin, Committed, TopicInfo
-from tidegate.ledger import Home, Stored, decode, encode
+from tidegate.ledger import Home, decode, encode
 from tidegate.pipeline import Source
 from tidegate.records import Partition, Position
 
 logger = logging.getLogger("tidegate.start")
+
+Infos = Mapping[str, TopicInfo]
 
 
 @dataclass(frozen=True)
@@ -30,89 +35,213 @@ class Found:
     chosen: Mapping[Partition, Position]
     """Positions chosen for a topic without any commit, to be committed by this member, for all its partitions."""
     waiting: tuple[Partition, ...]
-    """Partitions whose start another member is choosing now: ask again."""
+    """Partitions whose start another member is choosing now, or whose topic is not there: ask again."""
+    losses: tuple[Loss, ...]
+    """Partitions whose mark is no longer in the log."""
+    vanished: tuple[Loss, ...]
+    """Partitions that a topic made anew does not have, where `lost` does not stop for them."""
+    trusted: tuple[Partition, ...]
+    """Partitions that were doubted, and stand where they should."""
+    topic_ids: Mapping[str, str]
+    """The topics for which all this is true."""
 
 
 class Starting:
     """Finds and chooses positions. Blocks on the broker: never call it from a callback."""
 
-    def __init__(self, admin: Admin, source: Source, topics: Mapping[str, TopicInfo], sinks: str) -> None:
+    def __init__(self, admin: Admin, source: Source, topics: Topics, sinks: str) -> None:
         self._admin = admin
         self._source = source
         self._topics = topics
         self._sinks = sinks
+        self._first_ids = {name: info.topic_id for name, info in topics.infos.items()}
+        self._stood: dict[Partition, Stood] = {}
+        """Where partitions of ours stood last, and in which topic: commits go with a topic that is deleted."""
+        self._ends: dict[tuple[Partition, str], int] = {}
 
-    def home(self, partition: Partition) -> Home:
-        """Return whose commit it is."""
-        return Home(self._source.group, self._topics[partition.topic].topic_id, partition.number, self._sinks)
+    # --- what a position belongs to
 
     def metadata(self, partition: Partition, position: Position) -> str:
-        """Return the commit's metadata for a position."""
-        return encode(position, self.home(partition))
+        """Return the commit's metadata for a position of a partition that stands somewhere."""
+        stood = self._stood.get(partition)
+        topic_id = stood.topic_id if stood is not None else None
+        return self.metadata_for(partition, position, topic_id or self._first_ids[partition.topic])
+
+    def metadata_for(self, partition: Partition, position: Position, topic_id: str) -> str:
+        """Return the commit's metadata for a position in the topic with this id."""
+        return encode(position, Home(self._source.group, topic_id, partition.number, self._sinks))
+
+    def remember(self, partition: Partition, position: Position, topic_id: str | None = None) -> None:
+        """Note where a partition stands; with a topic id: that this is the topic its marks are of from now on."""
+        stood = self._stood.get(partition)
+        known = topic_id or (stood.topic_id if stood is not None else None)
+        self._stood[partition] = Stood(position, known)
+
+    def note_ends(self, ends: Mapping[Partition, int], topic_ids: Mapping[str, str]) -> None:
+        """Note where logs ended while these were the topics' ids, so that a loss can be counted."""
+        for partition, end in ends.items():
+            if partition.topic in topic_ids:
+                self._ends[partition, topic_ids[partition.topic]] = end
+
+    def leave(self, topics: Iterable[str]) -> list[Loss]:
+        """Forget topics that were deleted: should one return, it is a new one. Return what went with them."""
+        names = set(topics)
+        for name in names:
+            self._first_ids.pop(name, None)
+        gone = [tp for tp in self._stood if tp.topic in names]
+        return [deleted(tp, self._with_end(tp, self._stood.pop(tp))) for tp in gone]
+
+    def forget(self, partition: Partition) -> None:
+        """Where this one stood is of no use to anybody."""
+        self._stood.pop(partition, None)
+
+    # --- before joining
 
     def before_joining(self) -> None:
         """Choose and commit positions for topics without any commit, if the group has no member."""
-        committed = self._admin.committed(self._source.group, self._all_partitions())
-        unknown = self._topics_without_commit(committed)
-        if not unknown:
+        infos = self._topics.infos
+        if self._source.at is not None and self._source.at.always:
+            self._commit_from_outside(self._places(self._source.at.places), infos)
             return
-        chosen = self._choose(unknown)
+        committed = self._admin.committed(self._source.group, _partitions(infos))
+        unknown = _without_commit(infos, committed)
+        if self._source.at is not None:
+            chosen = self._places([tp for tp in self._source.at.places if tp not in committed])
+        else:
+            chosen = self._choose(unknown, infos) if unknown else {}
         try:
-            self._admin.commit_for_empty_group(
-                self._source.group,
-                {tp: (position.mark, self.metadata(tp, position)) for tp, position in chosen.items()},
-            )
+            self._commit_from_outside(chosen, infos)
         except GroupHasMembers:
             logger.info("the group has members: they choose where %s begin", unknown, extra={"action": "start_left"})
+            if self._source.pattern is not None:
+                self._topics.came_later(unknown)
 
-    def find(self, partitions: Iterable[Partition]) -> Found:
-        """Read the marks of partitions that were just assigned."""
+    def _commit_from_outside(self, chosen: Mapping[Partition, Position], infos: Infos) -> None:
+        """Commit positions for a group without members; raises `GroupHasMembers` if it has some."""
+        self._admin.commit_for_empty_group(
+            self._source.group,
+            {tp: (one.mark, self.metadata_for(tp, one, infos[tp.topic].topic_id)) for tp, one in chosen.items()},
+        )
+
+    # --- while running
+
+    def find(self, partitions: Iterable[Partition], standing: Mapping[Partition, Position]) -> Found:
+        """Read the marks of partitions that were just assigned, and look at those that stand but are doubted."""
         wanted = list(partitions)
+        infos, logs = self._look_at([*wanted, *standing])
         # Partitions may have been added to a topic since the start: ask for what is wanted, too.
-        asked = sorted({*self._all_partitions(), *wanted})
+        asked = sorted({*_partitions(infos), *(tp for tp in wanted if tp in logs)})
         committed = self._admin.committed(self._source.group, asked, require_stable=True)
-        unknown = set(self._topics_without_commit(committed))
-        known = {tp: self._decode(tp, committed[tp]) for tp in wanted if tp in committed}
-        uncommitted = [tp for tp in wanted if tp not in committed]
-        fresh = self._admin.beginnings([tp for tp in uncommitted if tp.topic not in unknown])
-        mine = sorted({tp.topic for tp in uncommitted if tp.topic in unknown and tp.number == 0})
-        waiting = tuple(tp for tp in uncommitted if tp.topic in unknown and tp.topic not in mine)
-        chosen = self._choose(mine) if mine else {}
-        return Found(known, {tp: Position(mark) for tp, mark in fresh.items()}, chosen, waiting)
+        stood = {tp: self._standing(tp, position) for tp, position in standing.items() if tp in logs}
+        for tp in wanted:
+            if tp in logs and (known := self._known(tp, committed.get(tp), logs[tp])) is not None:
+                stood[tp] = known
+        losses = {tp: loss for tp, one in stood.items() if (loss := self._loss(tp, one, logs[tp])) is not None}
+        self._ends |= {(tp, log.topic_id): log.end for tp, log in logs.items()}
+        homeless = [tp for tp in wanted if tp in logs and tp not in stood]
+        # Places of `tg.at` are chosen by each member for its own: they are no moment that all must share.
+        placed = self._places(homeless) if self._source.at is not None else {}
+        unknown = set() if placed else self._unknown(infos, committed)
+        mine = sorted({tp.topic for tp in homeless if tp.topic in unknown and tp.number == 0})
+        shrunk = [tp for tp in standing if tp.topic in infos and tp.number >= infos[tp.topic].partitions]
+        vanished = tuple(deleted(tp, self._with_end(tp, self._standing(tp, standing[tp]))) for tp in shrunk)
+        stops = self._source.lost == "stop"
+        return Found(
+            committed={tp: stood[tp].position for tp in wanted if tp in stood and tp not in losses},
+            fresh={tp: Position(logs[tp].beginning) for tp in homeless if tp.topic not in unknown and tp not in placed},
+            chosen=placed or (self._choose(mine, infos) if mine else {}),
+            waiting=(
+                *(tp for tp in homeless if tp.topic in unknown and tp.topic not in mine),
+                *(tp for tp in (*wanted, *standing) if tp not in logs),
+            ),
+            losses=(*losses.values(), *(vanished if stops else ())),
+            vanished=() if stops else vanished,
+            trusted=tuple(tp for tp in standing if tp in logs and tp not in losses),
+            topic_ids={name: info.topic_id for name, info in infos.items()},
+        )
 
-    def _decode(self, partition: Partition, committed: Committed) -> Position:
-        stored: Stored = decode(committed.mark, committed.metadata, self.home(partition))
-        topic_id = self._topics[partition.topic].topic_id
-        if stored.topic_id is not None and stored.topic_id != topic_id:
-            raise RecordsLost(
-                f"{partition} was deleted and made anew since group {self._source.group} committed "
-                f"mark {committed.mark}: what lay beyond it is gone",
-                "delete the group's offsets for this topic, or use another group, to begin with the new topic",
-            )
-        return stored.position
+    def _look_at(self, partitions: list[Partition]) -> tuple[Infos, dict[Partition, Log]]:
+        """Return the topics and the logs of those partitions that exist, all of one moment."""
+        names = {*self._topics.names, *(tp.topic for tp in partitions)}
+        infos = self._admin.existing(names)
+        while True:
+            there = [tp for tp in partitions if tp.topic in infos and tp.number < infos[tp.topic].partitions]
+            beginnings = self._admin.beginnings(there)
+            ends = self._admin.ends(there, committed_only=False)
+            after = self._admin.existing(names)
+            if _ids(after) == _ids(infos):
+                return infos, {tp: Log(infos[tp.topic].topic_id, beginnings[tp], ends[tp]) for tp in there}
+            infos = after  # a topic was made anew in between: whose beginnings these are, nobody can say
 
-    def _topics_without_commit(self, committed: Mapping[Partition, Committed]) -> list[str]:
-        known = {partition.topic for partition in committed}
-        return [topic for topic in self._topics if topic not in known]
+    def _standing(self, partition: Partition, position: Position) -> Stood:
+        stood = self._stood.get(partition)
+        return Stood(position, None if stood is None else stood.topic_id)
 
-    def _choose(self, topics: Iterable[str]) -> dict[Partition, Position]:
+    def _known(self, partition: Partition, committed: Committed | None, log: Log) -> Stood | None:
+        """Where the group stands by its commit; by memory, where the commit went with a deleted topic."""
+        if committed is not None:
+            home = Home(self._source.group, log.topic_id, partition.number, self._sinks)
+            stored = decode(committed.mark, committed.metadata, home)
+            return Stood(stored.position, stored.topic_id)
+        stood = self._stood.get(partition)
+        is_other = stood is not None and stood.topic_id is not None and stood.topic_id != log.topic_id
+        return stood if is_other else None
+
+    def _loss(self, partition: Partition, stood: Stood, log: Log) -> Loss | None:
+        return find_loss(partition, self._with_end(partition, stood, log.topic_id), log, self._source.lost)
+
+    def _with_end(self, partition: Partition, stood: Stood, topic_id: str = "") -> Stood:
+        return replace(stood, last_end=self._ends.get((partition, stood.topic_id or topic_id)))
+
+    def _unknown(self, infos: Infos, committed: Mapping[Partition, Committed]) -> set[str]:
+        """Topics for which a start is to be chosen: those without a commit, unless one was deleted under this run."""
+        return {
+            name
+            for name in _without_commit(infos, committed)
+            if self._first_ids.get(name, infos[name].topic_id) == infos[name].topic_id
+        }
+
+    def _choose(self, topics: Iterable[str], infos: Infos) -> dict[Partition, Position]:
         """Apply `starting` to every partition of these topics."""
         names = list(topics)
-        if self._source.starting == "none":
+        later = [name for name in names if self._topics.begins_at_its_beginning(name)]
+        at_start = [name for name in names if name not in later]
+        if self._source.starting == "none" and at_start:
             raise NoStartingOffset(
-                f"group {self._source.group} has no commit for {', '.join(names)} and starting is 'none'",
+                f"group {self._source.group} has no commit for {', '.join(at_start)} and starting is 'none'",
                 'choose starting="earliest" or "latest", or commit a position for the group first',
             )
-        partitions = [tp for name in names for tp in _partitions_of(self._topics[name])]
         if self._source.starting == "earliest":
-            marks = self._admin.beginnings(partitions)
-        else:
-            marks = self._admin.ends(partitions, committed_only=True)
+            later, at_start = names, []
+        marks = self._admin.beginnings(_partitions({name: infos[name] for name in later}))
+        marks |= self._admin.ends(_partitions({name: infos[name] for name in at_start}), committed_only=True)
         return {tp: Position(mark) for tp, mark in marks.items()}
 
-    def _all_partitions(self) -> list[Partition]:
-        return [tp for info in self._topics.values() for tp in _partitions_of(info)]
+    def _places(self, partitions: Iterable[Partition]) -> dict[Partition, Position]:
+        """Return where `tg.at` lets these partitions start; an offset that is not in the log is an error."""
+        wanted = list(partitions)
+        beginnings, ends = self._admin.beginnings(wanted), self._admin.ends(wanted)
+        found = {}
+        for tp in wanted:
+            place = self._source.at.places[tp] if self._source.at is not None else "beginning"
+            mark = {"beginning": beginnings[tp], "end": ends[tp]}[place] if isinstance(place, str) else place
+            if not beginnings[tp] <= mark <= ends[tp]:
+                raise SettingsError(
+                    f"at: {tp} cannot start at {mark}: its log goes from {beginnings[tp]} to {ends[tp]}",
+                    'choose an offset in between, "beginning" or "end"',
+                )
+            found[tp] = Position(mark)
+        return found
 
 
-def _partitions_of(info: TopicInfo) -> list[Partition]:
-    return [Partition(info.name, number) for number in range(info.partitions)]
+def _without_commit(infos: Infos, committed: Mapping[Partition, Committed]) -> list[str]:
+    known = {partition.topic for partition in committed}
+    return [topic for topic in infos if topic not in known]
+
+
+def _partitions(infos: Infos) -> list[Partition]:
+    return [tp for info in infos.values() for tp in info.each_partition()]
+
+
+def _ids(infos: Infos) -> dict[str, str]:
+    return {name: info.topic_id for name, info in infos.items()}

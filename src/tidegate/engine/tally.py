@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from tidegate.engine.lost import Loss
 from tidegate.records import Failure, Outcome, Partition, Report
 
 logger = logging.getLogger("tidegate.run")
@@ -27,6 +28,8 @@ class Tally:
         self._told_at = self._came_at = time.monotonic()
         self._told = 0
         self._marks: dict[Partition, int] = {}
+        self._lost = 0
+        self._lost_uncounted: set[Partition] = set()
         self.failures: list[Failure] = []
         self.holds_resources = False
 
@@ -58,6 +61,15 @@ class Tally:
             extra={"action": "record_failed"},
         )
 
+    def lose(self, loss: Loss) -> None:
+        """Count records that are gone, and say so."""
+        self._lost += loss.count or 0
+        if loss.count is None:
+            self._lost_uncounted.add(loss.partition)
+        if loss.count != 0:
+            goes_on = "" if loss.resume is None else f"; it goes on at {loss.resume.mark}"
+            logger.warning("%s%s", loss.sentence, goes_on, extra={"action": "records_lost"})
+
     def tell(self) -> None:
         """Say how it goes, if it is time to: progress, or that nothing has come for long."""
         now = time.monotonic()
@@ -82,4 +94,6 @@ class Tally:
             round_seconds=self._round_seconds,
             failures=tuple(self.failures),
             unfinished=unfinished,
+            lost=self._lost,
+            lost_uncounted=tuple(sorted(self._lost_uncounted)),
         )

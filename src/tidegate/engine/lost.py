@@ -1,0 +1,112 @@
+"""Pure: which records are gone that the group never settled, how many, and where `lost` goes on.
+
+Records are lost when the mark is no longer in the log: retention took what lay there, the log was cut
+off, or the topic was deleted and made anew. Only the topic's id tells the last one for certain: the
+new log may be longer than the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from tidegate.errors import RecordsLost
+from tidegate.records import Partition, Position, counted
+
+Policy = Literal["stop", "earliest", "latest"]
+
+
+@dataclass(frozen=True)
+class Stood:
+    """Where the group stood: the position, and the topic it was made for (None: nobody knows)."""
+
+    position: Position
+    topic_id: str | None
+    last_end: int | None = None
+    """Where that log ended when it was last looked at, if it ever was."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """One partition's log as it is now."""
+
+    topic_id: str
+    beginning: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Records that the group has not settled and never will."""
+
+    partition: Partition
+    mark: int
+    why: str
+    count: int | None
+    """How many; None if nobody knows."""
+    log: Log | None
+    """The log as it is now; None: there is none."""
+    resume: Position | None
+    """Where to go on; None: nowhere."""
+
+    @property
+    def sentence(self) -> str:
+        """What happened, in words."""
+        number = "an unknown number of records" if self.count is None else counted(self.count, "record")
+        verb = "is" if self.count == 1 or self.count is None else "are"
+        return f"{self.partition}: the group stands at {self.mark}, and {self.why}: {number} {verb} lost"
+
+
+def records_lost(losses: Iterable[Loss]) -> RecordsLost:
+    """What a run that is to stop raises."""
+    return RecordsLost(
+        "; ".join(loss.sentence for loss in losses),
+        'the group was not moved; choose lost="earliest" or lost="latest" to go on with what is there',
+    )
+
+
+def find_loss(partition: Partition, stood: Stood, log: Log, policy: Policy) -> Loss | None:
+    """Compare where the group stood with the log; None if every record from the mark on is still to be had."""
+    position = stood.position
+    mark = position.mark
+    if stood.topic_id is not None and stood.topic_id != log.topic_id:
+        gone = None if stood.last_end is None else _unsettled(position, stood.last_end)
+        return _loss(partition, position, log, policy, "the topic was deleted and made anew", gone)
+    if mark > log.end:
+        gone = None if stood.last_end is None or stood.last_end < mark else _unsettled(position, stood.last_end)
+        return _loss(partition, position, log, policy, f"the log ends at {log.end}: it was cut off", gone)
+    if mark >= log.beginning:
+        return None
+    gone = _unsettled(position, log.beginning)
+    why = f"the log begins at {log.beginning}"
+    kept = Position(
+        log.beginning,
+        tuple((max(first, log.beginning), end) for first, end in position.ahead if end > log.beginning),
+        {at: done for at, done in position.done.items() if at >= log.beginning},
+    )
+    if policy == "latest" and gone:
+        return Loss(partition, mark, why, _unsettled(position, log.end), log, Position(log.end))
+    # Where *ahead* covers all that is gone, nothing was lost: the mark only has to step over it.
+    resume = None if policy == "stop" and gone else kept
+    return Loss(partition, mark, why, gone, log, resume)
+
+
+def deleted(partition: Partition, stood: Stood) -> Loss:
+    """What went with a topic that was deleted and that nobody waits for."""
+    gone = None if stood.last_end is None else _unsettled(stood.position, stood.last_end)
+    return Loss(partition, stood.position.mark, "the topic was deleted", gone, None, None)
+
+
+def _loss(partition: Partition, position: Position, log: Log, policy: Policy, why: str, gone: int | None) -> Loss:
+    """Of a log that is another one now, nothing the group knows is true any more: not *ahead*, not *done*."""
+    if policy == "latest" and gone is not None:
+        gone += log.end - log.beginning
+    resume = {"stop": None, "earliest": Position(log.beginning), "latest": Position(log.end)}[policy]
+    return Loss(partition, position.mark, why, gone, log, resume)
+
+
+def _unsettled(position: Position, end: int) -> int:
+    """How many offsets from the mark to `end` are not in *ahead*. Gaps in the log are counted: nobody can tell."""
+    settled = sum(max(0, min(last, end) - first) for first, last in position.ahead)
+    return max(0, end - position.mark - settled)

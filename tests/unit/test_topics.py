@@ -1,0 +1,56 @@
+"""Which topics a pattern means, and what a second look at them shows."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tidegate.engine.topics import GONE_SECONDS, Change, Topics, expand, is_own
+from tidegate.kafka.admin import TopicInfo
+
+OWN = ["billing.dead", "billing.redrive", "billing.retry.1m", "a.b.retry.200ms", "orders.retry.1.5h", "g.retry.2d"]
+USERS = ["orders", "dead", "orders-dead", ".dead", "orders.retry", "orders.retry.soon", "retry.1m", "orders.deadline"]
+
+
+def topic(name: str, topic_id: str = "x", *, internal: bool = False) -> TopicInfo:
+    return TopicInfo(name, topic_id, 1, 1, internal)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_tidegates_own_topics_are_known_by_their_names(name: str) -> None:
+    assert is_own(name)
+
+
+@pytest.mark.parametrize("name", USERS)
+def test_other_topics_are_not_taken_for_its_own(name: str) -> None:
+    assert not is_own(name)
+
+
+def test_a_pattern_means_whole_names_and_nothing_internal_or_own() -> None:
+    known = [topic(name) for name in ("orders-1", "orders-2", "old-orders-1", "orders-1.dead", "orders-x.retry.1m")]
+    assert list(expand(re.compile(r"orders-.*"), known)) == ["orders-1", "orders-2"]
+    assert list(expand(re.compile(r".*"), [topic("__consumer_offsets", internal=True), topic("a")])) == ["a"]
+
+
+def test_a_topic_with_another_id_was_made_anew() -> None:
+    topics = Topics({"a": topic("a"), "b": topic("b")})
+    assert topics.see({"a": topic("a", "y"), "b": topic("b")}, 0) == Change(anew=("a",))
+    assert topics.see({"a": topic("a", "y"), "b": topic("b")}, 1) == Change(), "told once"
+
+
+def test_a_topic_is_gone_only_after_a_time_and_one_that_returns_is_not() -> None:
+    topics = Topics({"a": topic("a"), "b": topic("b")})
+    assert topics.see({"b": topic("b")}, 0) == Change()
+    assert topics.see({"a": topic("a", "y"), "b": topic("b")}, 5) == Change(anew=("a",))
+    assert topics.see({"b": topic("b")}, 100) == Change(), "the time begins anew"
+    assert topics.see({"b": topic("b")}, 100 + GONE_SECONDS) == Change(gone=("a",))
+    assert topics.names == ["b"]
+
+
+def test_a_topic_found_later_begins_at_its_beginning() -> None:
+    topics = Topics({"a": topic("a")})
+    assert topics.see({"a": topic("a"), "b": topic("b")}, 0) == Change(found=("b",))
+    assert topics.names == ["a", "b"]
+    assert topics.begins_at_its_beginning("b")
+    assert not topics.begins_at_its_beginning("a")
