@@ -1,0 +1,42 @@
+"""A lane that stands still is named and replaced; if that does not help, the run ends and says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.acceptance.conftest import Scene, evenly
+from tests.support import wait_until
+from tidegate.ops.produce import Message
+
+QUICK_TO_NOTICE = ("--set", "timeout=2s", "--set", "stall_after=20s")
+"""Longer than a worker takes to start on a busy machine: until then nothing moves either."""
+
+
+@pytest.mark.timeout(240)
+def test_a_worker_that_stands_still_is_replaced_and_the_work_goes_on(scene: Scene) -> None:
+    scene.fill(1, evenly(3000, 1))
+    program = scene.start("slow.py", "--until", "caught-up", *QUICK_TO_NOTICE, SECONDS_EACH="0.003")
+    scene.wait_for_records(300, program)
+    worker = scene.log.read().events[-1].pid
+    scene.log.fault("worker_stopped", worker=worker)
+    os.kill(worker, signal.SIGSTOP)
+    wait_until(lambda: "worker replaced" in program.err, within=60, what=f"the stall is noticed: {program.err}")
+    ended = program.wait(within=120)
+    assert ended.code == 0, ended.err
+    assert scene.marks() == scene.ends
+    assert scene.breaches() == []
+    assert {event.pid for event in scene.log.read().events} > {worker}, "another worker took over"
+
+
+@pytest.mark.timeout(240)
+def test_a_record_that_holds_every_worker_ends_the_run_with_a_sentence(scene: Scene) -> None:
+    values = [*map(str, range(5)), "frozen", "after"]
+    scene.fill(1, [Message(value, partition=0) for value in values])
+    program = scene.start("stuck.py", *QUICK_TO_NOTICE)
+    ended = program.wait(within=120)
+    assert ended.code == 1, ended.err
+    assert "records wait and the mark does not move" in ended.err
+    assert scene.marks() == {0: 5}, "the group stays at the record"
