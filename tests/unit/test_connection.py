@@ -171,3 +171,64 @@ def test_lines_of_the_client_go_to_logging_and_the_reason_is_kept(caplog: pytest
 
     assert log.last_failure == "No route"
     assert [record.levelno for record in caplog.records] == [logging.DEBUG, logging.DEBUG]
+
+
+# --- refusals that belong to no call
+
+LET_IN_NOWHERE = [
+    # error               text                                                                 sentence
+    ("_AUTHENTICATION", "ssl://a:1/bootstrap: SASL authentication error: bad (after 3ms in state X)", "SASL auth"),
+    ("_SSL", "ssl://a:1/1: SSL handshake failed: certificate verify failed: see there", "verify failed"),
+    ("_TRANSPORT", "ssl://a:1/1: Receive failed: alert bad certificate: SSL alert number 42", "bad certificate"),
+    ("_SSL", "ssl://a:1/1: SSL handshake failed: Connection reset by peer", None),
+    ("_TRANSPORT", "ssl://a:1/1: Disconnected: SSL connection closed by peer", None),
+    ("_TRANSPORT", "a:1/1: Connect to ipv4#127.0.0.1:1 failed: Connection refused", None),
+]
+
+
+@pytest.mark.parametrize(("code", "text", "sentence"), LET_IN_NOWHERE)
+def test_only_a_brokers_answer_is_a_refusal(code: str, text: str, sentence: str | None) -> None:
+    log = ClientLog()
+
+    log.note_error(KafkaError(CODES[code], text))
+    one_of_several = log.refusal
+    log.note_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+
+    assert one_of_several is None, "another broker may still take this client"
+    if sentence is None:
+        assert log.refusal is None
+        return
+    assert log.refusal is not None
+    assert sentence in log.refusal.str()
+    assert "a:1" not in log.refusal.str()
+    assert "in state" not in log.refusal.str()
+    assert isinstance(translate(log.refusal, "asking", "there:1"), BrokerRefused)
+
+
+def test_a_refusal_is_blamed_for_a_call_without_an_answer_and_for_no_other() -> None:
+    log = ClientLog()
+    log.note_error(KafkaError(KafkaError._AUTHENTICATION, "no"))
+
+    assert log.blame(KafkaError(KafkaError._TIMED_OUT)).code() == KafkaError._AUTHENTICATION
+    assert log.blame(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS)).code() == KafkaError.TOPIC_ALREADY_EXISTS
+    log.forget_refusal()
+    assert log.blame(KafkaError(KafkaError._TIMED_OUT)).code() == KafkaError._TIMED_OUT
+
+
+def test_a_token_source_may_fail_later_but_not_at_first() -> None:
+    log = ClientLog()
+    answers: list[object] = [RuntimeError("at first"), ("token", 1.0), RuntimeError("later")]
+
+    def source(_config: str) -> object:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    fetch = log.token_source(source)
+    assert fetch("")[0] == "none"
+    log.note_error(KafkaError(KafkaError._AUTHENTICATION, "invalid token"))
+    assert "oauth_cb failed: RuntimeError" in log.blame(KafkaError(KafkaError._TIMED_OUT)).str()
+    assert fetch("") == ("token", 1.0)
+    with pytest.raises(RuntimeError, match="later"):
+        fetch("")
