@@ -77,6 +77,22 @@ def test_a_run_reads_and_commits_on_a_secured_broker(
     assert [one.mark for one in tg.offsets(topic, kafka=kafka).partitions] == [len(RECORDS)]
 
 
+def test_the_right_to_read_the_topic_and_the_group_is_enough(
+    secured: Secured, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    secured.add_user("jana")
+    secured.allow("jana", "TOPIC", topic, "READ")
+    secured.allow("jana", "GROUP", topic, "READ")
+    tg.produce(topic, RECORDS, kafka=secured.plain)
+    trail = Trail(tmp_path / "trail")
+    pipeline = tg.from_kafka(topic, group=topic, kafka=secured.scram(user="jana")).sink(trail)
+
+    report = pipeline.run(until="caught-up", spark=spark)
+
+    assert report.marks == {Partition(topic, 0): len(RECORDS)}
+    assert trail.offsets() == list(range(len(RECORDS)))
+
+
 def refused_run(kafka: tg.Kafka, topic: str, spark: SparkSession, trail: Trail) -> tg.BrokerRefused:
     with pytest.raises(tg.BrokerRefused) as caught:
         tg.from_kafka(topic, group=topic, kafka=kafka).sink(trail).run(until="caught-up", spark=spark)
