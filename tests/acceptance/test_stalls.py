@@ -39,4 +39,5 @@ def test_a_record_that_holds_every_worker_ends_the_run_with_a_sentence(scene: Sc
     ended = program.wait(within=120)
     assert ended.code == 1, ended.err
     assert "records wait and the mark does not move" in ended.err
-    assert scene.marks() == {0: 5}, "the group stays at the record"
+    assert scene.marks()[0] <= 5, "the group is not past the record"
+    assert not [one for one in scene.breaches() if one.law in ("L1", "L5")]

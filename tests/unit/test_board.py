@@ -274,3 +274,11 @@ def test_a_commit_that_went_with_its_topic_is_made_again() -> None:
     assert board.uncommitted() == {}
     board.commit_again(A)
     assert {key[0]: one.mark for key, one in board.uncommitted().items()} == {A: 0}
+
+
+def test_a_round_on_what_is_no_longer_ours_is_asked_to_end() -> None:
+    board = board_with(A, B, lanes=1)
+    [lease] = board.leases()
+    assert board.kept_waiting() == []
+    board.remove([A])
+    assert board.kept_waiting() == [lease], "else a partition that comes back waits until the round ends by itself"

@@ -212,16 +212,20 @@ class Board:
         self._land(lane, round_number)
 
     def kept_waiting(self) -> list[Lease]:
-        """Return the leases in flight that should end: others of their lane wait, or one of their own is doubted."""
+        """Return the leases in flight that should end: others of their lane wait, or they hold what they should not."""
         return [
             lease
             for lane, lease in self._flying.items()
-            if not self._is_stopping and (self._others_wait(lane) or self._holds_doubted(lease))
+            if not self._is_stopping and (self._others_wait(lane) or self._is_outdated(lease))
         ]
 
-    def _holds_doubted(self, lease: Lease) -> bool:
-        owned = [self._owned.get(item.partition) for item in lease.partitions]
-        return any(one is not None and one.is_doubted for one in owned)
+    def _is_outdated(self, lease: Lease) -> bool:
+        """Whether a partition of it is doubted, or no longer ours in that epoch: nothing it does there counts."""
+        for item in lease.partitions:
+            owned = self._owned.get(item.partition)
+            if owned is None or owned.epoch != item.epoch or owned.is_doubted:
+                return True
+        return False
 
     def _others_wait(self, lane: int) -> bool:
         busy = {item.partition for lease in self._flying.values() for item in lease.partitions}

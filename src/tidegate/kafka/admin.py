@@ -28,8 +28,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client 
 )
 
 from tidegate.errors import BrokerUnreachable, GroupHasMembers, TidegateError, TopicMissing
+from tidegate.kafka.committed import Committed, CommittedReader
 from tidegate.kafka.connection import ClientLog, Kafka, translate
 from tidegate.records import Partition
+
+__all__ = ["Admin", "Committed", "GroupInfo", "GroupMember", "TopicInfo"]
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -54,6 +57,8 @@ _NO_COORDINATOR_YET = {
     KafkaError.NOT_COORDINATOR,
 }
 _NAP_SECONDS = 0.05
+_MOST_GROUPS = 4
+"""Groups whose offsets one admin keeps a connection for."""
 _FIRST_WAIT_SECONDS = 2.0
 _FOREIGN_COMMIT = {
     KafkaError.UNKNOWN_MEMBER_ID,
@@ -89,14 +94,6 @@ class TopicInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
-    """What a group has stored for a partition."""
-
-    mark: int
-    metadata: str
-
-
-@dataclass(frozen=True, slots=True)
 class GroupMember:
     """One process of a group."""
 
@@ -120,8 +117,10 @@ class Admin:
     """Asks a cluster, and waits at most `timeout_seconds` for each answer."""
 
     def __init__(self, kafka: Kafka, timeout_seconds: float = 10.0) -> None:
+        self._kafka = kafka
         self._bootstrap = kafka.bootstrap
         self._timeout = timeout_seconds
+        self._committed: dict[tuple[str, bool], CommittedReader] = {}
         settings = kafka.client()
         self._log: ClientLog = settings["logger"]
         try:
@@ -196,24 +195,13 @@ class Admin:
 
         With `require_stable`, a commit inside an open transaction is waited for, up to the timeout.
         """
-        where = f"reading the offsets of group {group}"
-        wanted = None if partitions is None else [TopicPartition(topic, number) for topic, number in partitions]
-        if wanted == []:
-            return {}
-        request = ConsumerGroupTopicPartitions(group, wanted)
-        answers = self._ask(
-            where,
-            lambda: self._client.list_consumer_group_offsets(
-                [request], require_stable=require_stable, request_timeout=self._timeout
-            ),
-        )
-        found = {}
-        for entry in answers[group].topic_partitions or []:
-            if entry.error is not None:
-                raise self._translate(entry.error, where)
-            if entry.offset >= 0:
-                found[Partition(entry.topic, entry.partition)] = Committed(entry.offset, entry.metadata or "")
-        return found
+        key = (group, require_stable)
+        if key not in self._committed:
+            while len(self._committed) >= _MOST_GROUPS:
+                self._committed.pop(next(iter(self._committed))).close()
+            self._committed[key] = CommittedReader(self._kafka, group, self._timeout, require_stable=require_stable)
+        asked = [one for info in self.topics() for one in info.each_partition()] if partitions is None else partitions
+        return self._committed[key].read(asked)
 
     def commit_for_empty_group(self, group: str, positions: Mapping[Partition, tuple[int, str]]) -> None:
         """Store marks and their metadata, in one request, for a group that has no members.

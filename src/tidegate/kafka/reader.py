@@ -41,6 +41,8 @@ class Reader:
             # The default of 1,000 ms starves the application: half the throughput.
             fetch_queue_backoff_ms=10,
             fetch_wait_max_ms=100,
+            # The default of five minutes is how long a topic that returned would stay unknown.
+            topic_metadata_refresh_interval_ms=5_000,
             # A reader is polled only during rounds; it is no member, so nobody waits for it.
             max_poll_interval_ms=86_400_000,
         )
@@ -53,6 +55,8 @@ class Reader:
         self._stopped: set[Partition] = set()
         self.lost: dict[Partition, int] = {}
         """Partitions whose records at the asked offset are gone, with the log's start."""
+        self.has_failed = False
+        """What it believes of its topics may stay wrong for long: it is replaced before the next round."""
 
     def begin(self, marks: Mapping[Partition, int], era: str) -> None:
         """Stand at these marks. Where the last round of the same era ended there, what was prefetched is used.
@@ -134,6 +138,7 @@ class Reader:
         elif error.retriable() or error.code() in _PASSING:
             logger.debug("reading goes on", extra={"action": "read_disturbed", "error": error.str()})
         else:
+            self.has_failed = True
             raise ReadFailed(f"{partition}: {error.str()}")
         return False
 
@@ -151,6 +156,8 @@ _readers: dict[bytes, Reader] = {}
 
 def worker_reader(kafka: Kafka, group: str, key: bytes) -> Reader:
     """Return this worker's reader, made after the fork and kept between rounds for all that have its key."""
+    if key in _readers and _readers[key].has_failed:
+        _readers.pop(key).close()
     if key not in _readers:
         while len(_readers) >= MOST_READERS:
             _readers.pop(next(iter(_readers))).close()

@@ -1,0 +1,87 @@
+"""What a group has committed, asked by a consumer that never joins.
+
+Not by the admin client: its own call for this ends the whole process with a segmentation fault when the
+coordinator moves or is just being made (librdkafka issue 5040): on a new cluster, or while a broker restarts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from tidegate.kafka.connection import ClientLog, Kafka, translate
+from tidegate.records import Partition
+
+_SLICE_SECONDS = 1.0
+_NAP_SECONDS = 0.05
+_TRY_AGAIN = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._WAIT_COORD,
+    KafkaError._ALL_BROKERS_DOWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a group has stored for a partition."""
+
+    mark: int
+    metadata: str
+
+
+class CommittedReader:
+    """One consumer for one group, kept between questions. It has no membership and reads no record."""
+
+    def __init__(self, kafka: Kafka, group: str, timeout_seconds: float, *, require_stable: bool) -> None:
+        self._bootstrap = kafka.bootstrap
+        self._timeout = timeout_seconds
+        self._where = f"reading the offsets of group {group}"
+        settings = kafka.client(
+            group_id=group,
+            enable_auto_commit=False,
+            enable_auto_offset_store=False,
+            # With read_committed the broker keeps a commit inside an open transaction back until that ends.
+            isolation_level="read_committed" if require_stable else "read_uncommitted",
+        )
+        self._log: ClientLog = settings["logger"]
+        try:
+            self._consumer = Consumer(settings)
+        except KafkaException as error:
+            raise translate(error.args[0], self._where, self._bootstrap) from error
+
+    def read(self, partitions: Iterable[Partition]) -> dict[Partition, Committed]:
+        """Return what is committed; partitions without a commit are left out."""
+        wanted = [TopicPartition(topic, number) for topic, number in partitions]
+        found = {}
+        for entry in self._ask(wanted) if wanted else []:
+            if entry.error is not None:
+                raise translate(entry.error, self._where, self._bootstrap)
+            if entry.offset >= 0:
+                found[Partition(entry.topic, entry.partition)] = Committed(entry.offset, entry.metadata or "")
+        return found
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
+
+    def _ask(self, wanted: list[TopicPartition]) -> list[TopicPartition]:
+        deadline = time.monotonic() + self._timeout
+        self._log.forget_refusal()
+        while True:
+            try:
+                return self._consumer.committed(wanted, timeout=min(_SLICE_SECONDS, self._timeout))
+            except KafkaException as error:
+                self._consumer.poll(0)  # brings the log lines that say why no connection was made
+                problem = self._log.refusal or error.args[0]
+                if problem.code() not in _TRY_AGAIN or time.monotonic() > deadline:
+                    blamed = self._log.blame(problem)
+                    raise translate(blamed, self._where, self._bootstrap, reason=self._log.last_failure) from error
+                time.sleep(_NAP_SECONDS)
