@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -113,11 +112,6 @@ class Program:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         self._process.wait()
-
-
-def without_daemon_noise(err: str) -> str:
-    """Leave out what PySpark's daemon prints where Spark stops a moment before an idle worker hears of it."""
-    return re.sub(r"Traceback [^\n]*\n(  File [^\n]*/pyspark/daemon\.py[^\n]*\n)+BrokenPipeError: [^\n]*\n", "", err)
 
 
 def tidegate(*words: str) -> list[str]:

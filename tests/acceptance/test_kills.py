@@ -22,7 +22,7 @@ PARTITIONS = 4
 SLOW = "0.0003"
 
 
-@pytest.mark.timeout(120 + 60 * KILLS)
+@pytest.mark.timeout(180 + 90 * KILLS)
 def test_a_program_killed_again_and_again_loses_nothing_and_repeats_only_what_was_open(scene: Scene) -> None:
     chance = random.Random(f"kills {KILLS}")
     scene.fill(PARTITIONS, evenly(RECORDS_PER_LIFE * (KILLS + 1), PARTITIONS))
