@@ -320,15 +320,18 @@ class Driver:
         budget = self._stop_seconds - CANCEL_SECONDS
         self._unfinished = self._wait_for_rounds(None, budget, lambda: self._stay_member(member))
         deadline = time.monotonic() + COMMIT_SECONDS
-        while member.is_committing and time.monotonic() < deadline:
+        while (member.is_committing or self._board.uncommitted()) and time.monotonic() < deadline:
+            # Not a synchronous commit: without a broker it would never return.
             self._stay_member(member)
-        if not self._committer.flush(member, None, COMMIT_SECONDS):
-            logger.error("the last commit did not work out", extra={"action": "last_commit_failed"})
+        if self._board.uncommitted():
+            logger.error("the last commit did not work out: its records run again", extra={"action": "uncommitted"})
             if self._committer.fatal is not None:
                 self._end_with(self._committer.fatal)
         self._tally.stand(self._board.marks)
         self._ended_at = datetime.now(UTC)
-        member.leave()
+        member.leave(COMMIT_SECONDS)
+        if self._board.owned:
+            logger.info("partitions given back: %s", _names(self._board.owned), extra={"action": "revoked"})
         self._lanes.close()
         self._marks.close()
         self._lookout.close()

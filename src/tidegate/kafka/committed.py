@@ -27,6 +27,11 @@ _TRY_AGAIN = {
     KafkaError._WAIT_COORD,
     KafkaError._ALL_BROKERS_DOWN,
 }
+_REFUSED = {
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,12 @@ class CommittedReader:
         """Close the consumer."""
         self._consumer.close()
 
+    def _refused_meanwhile(self) -> KafkaError | None:
+        """Take what came beside the answer: log lines, and that the group is not ours to read."""
+        event = self._consumer.poll(0)
+        error = None if event is None else event.error()
+        return error if error is not None and error.code() in _REFUSED else None
+
     def _ask(self, wanted: list[TopicPartition]) -> list[TopicPartition]:
         deadline = time.monotonic() + self._timeout
         self._log.forget_refusal()
@@ -79,8 +90,7 @@ class CommittedReader:
             try:
                 return self._consumer.committed(wanted, timeout=min(_SLICE_SECONDS, self._timeout))
             except KafkaException as error:
-                self._consumer.poll(0)  # brings the log lines that say why no connection was made
-                problem = self._log.refusal or error.args[0]
+                problem = self._log.refusal or self._refused_meanwhile() or error.args[0]
                 if problem.code() not in _TRY_AGAIN or time.monotonic() > deadline:
                     blamed = self._log.blame(problem)
                     raise translate(blamed, self._where, self._bootstrap, reason=self._log.last_failure) from error

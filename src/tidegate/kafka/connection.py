@@ -50,6 +50,7 @@ class ClientLog:
         self.last_failure = ""
         self._refusal: KafkaError | None = None
         self._are_all_down = False
+        self._is_news = False
         self._has_token = False
         self._token_failure = ""
 
@@ -64,7 +65,7 @@ class ClientLog:
         """Take an error that belongs to no call: the client calls this whenever it is polled, and goes on trying."""
         code, text = error.code(), error.str()
         if code == KafkaError._ALL_BROKERS_DOWN:
-            self._are_all_down = True
+            self._are_all_down = self._is_news = True
         elif code == KafkaError._AUTHENTICATION or (code in _TLS_CODES and _TLS_REFUSAL.search(text)):
             kind = KafkaError._AUTHENTICATION if code == KafkaError._AUTHENTICATION else KafkaError._SSL
             self._refusal = KafkaError(kind, self._token_failure or _CLIENT_NOISE.sub("", text))
@@ -73,6 +74,11 @@ class ClientLog:
     def refusal(self) -> KafkaError | None:
         """Why this client is let in nowhere; None while some broker may still take it."""
         return self._refusal if self._are_all_down else None
+
+    def take_outage(self) -> bool:
+        """Whether no broker could be reached since this was last asked."""
+        is_news, self._is_news = self._is_news, False
+        return is_news
 
     def blame(self, error: KafkaError) -> KafkaError:
         """Return the refusal behind a call that seemed to get no answer."""

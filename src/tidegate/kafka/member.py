@@ -6,6 +6,7 @@ One thread owns it. A synchronous commit from another thread while one polls hun
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ logger = logging.getLogger("tidegate.member")
 Partitions = list[Partition]
 
 ANSWER_SECONDS = 30.0
+WARN_AGAIN_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ class Member:
         self._consumer = Consumer(settings)
         self._sent: dict[Partition, Commit] | None = None
         self._sent_at = 0.0
+        self._warned_at = -WARN_AGAIN_SECONDS
+        self._is_leaving = False
         self.stray_records = 0
         """Records that reached the member although everything is paused: a bug, counted."""
 
@@ -110,6 +114,11 @@ class Member:
         if (refusal := self._log.refusal) is not None:
             self._log.forget_refusal()
             raise translate(refusal, "group membership", self._kafka.bootstrap)
+        if self._log.take_outage() and time.monotonic() - self._warned_at > WARN_AGAIN_SECONDS:
+            self._warned_at = time.monotonic()
+            logger.warning(
+                "Kafka at %s does not answer; the run waits for it", self._kafka.bootstrap, extra={"action": "away"}
+            )
         if message is None:
             return
         error = message.error()
@@ -143,8 +152,19 @@ class Member:
             return dict.fromkeys(positions, self._refused(error.args[0]))
         return {_partition(answer): self._refused(answer.error) for answer in answers if answer.error is not None}
 
-    def leave(self) -> None:
-        """Leave the group, so that the partitions go to others at once."""
+    def leave(self, within_seconds: float) -> None:
+        """Leave the group, so that the partitions go to others at once. Everything must be committed before.
+
+        The client waits without a limit for a broker that is gone; the group then notices by itself.
+        """
+        self._is_leaving = True
+        leaving = threading.Thread(target=self._close, name="leave", daemon=True)
+        leaving.start()
+        leaving.join(within_seconds)
+        if leaving.is_alive():
+            logger.warning("the group could not be told that we leave", extra={"action": "leave_failed"})
+
+    def _close(self) -> None:
         try:
             self._consumer.close()
         except (KafkaException, RuntimeError) as error:
@@ -175,11 +195,13 @@ class Member:
         self._callbacks.gained([_partition(one) for one in partitions])
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._callbacks.revoked([_partition(one) for one in partitions])
+        if not self._is_leaving:
+            self._callbacks.revoked([_partition(one) for one in partitions])
         consumer.incremental_unassign(partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._callbacks.lost([_partition(one) for one in partitions])
+        if not self._is_leaving:
+            self._callbacks.lost([_partition(one) for one in partitions])
         consumer.incremental_unassign(partitions)
 
 
