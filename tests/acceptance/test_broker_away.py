@@ -28,7 +28,8 @@ def own_scene(tmp_path: Path) -> Iterator[Scene]:
 def test_a_run_outlives_its_broker(own_scene: Scene, how: str) -> None:
     broker: Broker = own_scene.broker  # type: ignore[attr-defined]  # see above
     own_scene.fill(4, evenly(6000, 4))
-    program = own_scene.start("slow.py", SECONDS_EACH="0.002")
+    # A session that outlasts the outage: no partition is lost, so nothing may run twice.
+    program = own_scene.start("slow.py", "--set", "session_timeout=45s", SECONDS_EACH="0.002")
     own_scene.wait_for_records(800, program)
     before = own_scene.log.count()
     own_scene.log.fault(f"broker_{how}")

@@ -152,7 +152,7 @@ class Member:
             return dict.fromkeys(positions, self._refused(error.args[0]))
         return {_partition(answer): self._refused(answer.error) for answer in answers if answer.error is not None}
 
-    def leave(self, within_seconds: float) -> None:
+    def leave(self, within_seconds: float = 10.0) -> None:
         """Leave the group, so that the partitions go to others at once. Everything must be committed before.
 
         The client waits without a limit for a broker that is gone; the group then notices by itself.
