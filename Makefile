@@ -36,9 +36,10 @@ demo: setup java
 # How fast it is, and how often the laws hold under faults.
 bench: setup java jars
 	$(BIN)/python bench/throughput.py
+	$(BIN)/python bench/latency.py
 
 proof: setup java jars
-	PROOF=1 $(PYTEST) tests/acceptance
+	PROOF_KILLS=20 PROOF_HANDOVERS=20 $(PYTEST) tests/acceptance/test_kills.py tests/acceptance/test_group.py
 
 setup: $(STAMP)
 
