@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import socket
 import threading
@@ -84,10 +85,16 @@ def test_nobody_gets_in_without_the_token(office: Office) -> None:
 )
 def test_what_strangers_say_disturbs_nobody(office: Office, words: bytes) -> None:
     with socket.create_connection((office.desk.address.host, office.desk.address.port), 5) as stranger:
-        stranger.sendall(words)
-        stranger.shutdown(socket.SHUT_WR)
         stranger.settimeout(10)
-        assert stranger.recv(1) == b"", "the desk hangs up"
+        # The desk may hang up before all of this is said, and what it did not read makes that a reset.
+        with contextlib.suppress(ConnectionError, OSError):
+            stranger.sendall(words)
+            stranger.shutdown(socket.SHUT_WR)
+        try:
+            answer = stranger.recv(1)
+        except ConnectionError:
+            answer = b""
+        assert answer == b"", "the desk hangs up"
     line = office.call()
     assert line.report(REPORT)
     assert office.heard.get(timeout=10) == REPORT
