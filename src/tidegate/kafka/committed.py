@@ -55,6 +55,8 @@ class CommittedReader:
             enable_auto_offset_store=False,
             # With read_committed the broker keeps a commit inside an open transaction back until that ends.
             isolation_level="read_committed" if require_stable else "read_uncommitted",
+            # It is no member: a short interval that is meant for members must not be held against it.
+            max_poll_interval_ms=86_400_000,
         )
         self._log: ClientLog = settings["logger"]
         try:

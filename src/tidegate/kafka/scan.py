@@ -56,6 +56,7 @@ class Scan:
             enable_auto_commit=False,
             enable_auto_offset_store=False,
             auto_offset_reset="error",
+            max_poll_interval_ms=86_400_000,  # it is no member, so nobody waits for it
             isolation_level="read_committed",
             enable_partition_eof=True,
             fetch_queue_backoff_ms=10,
