@@ -99,7 +99,7 @@ def test_the_first_use_does_what_the_readme_says(broker: Broker, tmp_path: Path)
     (tmp_path / "app.py").write_text(mended, encoding="utf-8")
     done = tidegate([*run, "--until", "caught-up"], tmp_path, broker)
     assert done.code == 0, done.err
-    assert "group billing: 1 records settled in this run" in done.out
+    assert "group billing: 1 record settled in this run" in done.out
     assert "with tax" not in done.err, "nothing before the failed record ran again"
     assert mark(broker) == 4
 
