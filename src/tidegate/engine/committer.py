@@ -42,14 +42,13 @@ class Committer:
         self._board.note_committed({key: position for key, position in sent.items() if key[0] in taken})
         self._note_refused(refused)
 
-    def flush(self, member: Member, partitions: Iterable[Partition] | None, budget_seconds: float) -> bool:
-        """Commit everything (of these partitions) and wait for the answer; False if that did not work out."""
-        wanted = None if partitions is None else set(partitions)
+    def flush(self, member: Member, partitions: Iterable[Partition], budget_seconds: float) -> bool:
+        """Commit everything of these partitions and wait for the answer; False if that did not work out."""
+        wanted = set(partitions)
         deadline = time.monotonic() + budget_seconds
         homeless: set[Partition] = set()
         while True:
-            left = {key: one for key, one in self._board.uncommitted().items() if wanted is None or key[0] in wanted}
-            left = {key: one for key, one in left.items() if key[0] not in homeless}
+            left = {key: one for key, one in self._board.uncommitted().items() if key[0] in wanted - homeless}
             if not left:
                 return True
             refused = member.commit_now(self._coded(left))
