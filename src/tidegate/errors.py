@@ -17,6 +17,11 @@ TidegateError            exit code 1 unless said otherwise; its text names the c
 Reasons for which a record may fail, beside what its functions raise:
     WorkerDied           the record ended its Python worker twice, alone
     TimedOut             one attempt took longer than `timeout`
+    Undecodable          its bytes are not what the decoder reads
+    CopyRefused          the broker does not take its retry or dead-letter copy
+What users' functions raise to choose a record's way:
+    Reject               never again: the last step of the row of `on_error`
+    Unavailable          the sink is away: `hold` waits for it
 """
 
 from __future__ import annotations
@@ -127,3 +132,26 @@ class WorkerDied(Exception):
 
 class TimedOut(Exception):
     """One attempt at a record took longer than `timeout`."""
+
+
+class Undecodable(ValueError):
+    """The record's bytes are not what the decoder reads: no attempt in place will change that."""
+
+
+class CopyRefused(Exception):
+    """The broker does not take the record's retry or dead-letter copy, so the record stays where it is."""
+
+
+class Reject(Exception):
+    """Raise it to say: never again. The record goes to the last step of the row of `on_error`."""
+
+
+class Unavailable(Exception):
+    """Raise it to say: the sink is away. `hold` waits for it; no attempt is spent.
+
+    `retry_after` (seconds) asks not to be tried before.
+    """
+
+    def __init__(self, *what: object, retry_after: float | None = None) -> None:
+        super().__init__(*what)
+        self.retry_after = retry_after

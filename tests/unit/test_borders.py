@@ -17,7 +17,8 @@ LAYERS = [
     {"records"},
     {"secrets"},
     {"settings"},
-    {"context", "java", "ledger", "places"},
+    {"copies", "java", "ledger", "names", "places"},
+    {"context", "policy"},
     {"steps", "formats"},
     {"kafka"},
     {"pipeline"},
@@ -30,7 +31,19 @@ LAYERS = [
 # `Pipeline.run` starts the engine, which is built on pipelines: one lazy import, in one place.
 ALLOWED_UPWARD = {("pipeline", "engine")}
 
-PURE = ["errors", "records", "ledger", "steps", "places", "engine/board", "engine/lost", "engine/topics"]
+PURE = [
+    "errors",
+    "records",
+    "ledger",
+    "steps",
+    "places",
+    "copies",
+    "names",
+    "policy",
+    "engine/board",
+    "engine/lost",
+    "engine/topics",
+]
 IMPURE_MODULES = {"confluent_kafka", "pyspark", "threading", "time", "socket", "queue", "asyncio", "subprocess", "os"}
 
 

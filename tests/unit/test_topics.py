@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from tidegate.engine.topics import GONE_SECONDS, Change, Topics, expand, is_own
+from tidegate.engine.topics import GONE_SECONDS, Change, Topics, expand
 from tidegate.kafka.admin import TopicInfo
+from tidegate.names import is_own
 
 OWN = ["billing.dead", "billing.redrive", "billing.retry.1m", "a.b.retry.200ms", "orders.retry.1.5h", "g.retry.2d"]
 USERS = ["orders", "dead", "orders-dead", ".dead", "orders.retry", "orders.retry.soon", "retry.1m", "orders.deadline"]

@@ -10,16 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tidegate.kafka.admin import TopicInfo
+from tidegate.names import is_own
 
 GONE_SECONDS = 10.0
 """A topic that is made anew is missing for a moment: only one that stays away for this long is gone."""
-
-_OURS = re.compile(r".+\.(dead|redrive|retry\.\d+(\.\d+)?(ms|s|m|h|d))")
-
-
-def is_own(name: str) -> bool:
-    """Whether this is a topic that Tidegate itself writes, for any group: retry, redrive, dead letters."""
-    return _OURS.fullmatch(name) is not None
 
 
 def expand(pattern: re.Pattern[str], known: Iterable[TopicInfo]) -> dict[str, TopicInfo]:
