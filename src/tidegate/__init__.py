@@ -10,6 +10,7 @@ from tidegate.errors import (
     JavaMissing,
     NoStartingOffset,
     RecordsLost,
+    Reject,
     SettingsError,
     SparkFailed,
     Stalled,
@@ -17,6 +18,8 @@ from tidegate.errors import (
     TidegateError,
     TimedOut,
     TopicMissing,
+    Unavailable,
+    Undecodable,
     WorkerDied,
 )
 from tidegate.formats import json, text
@@ -25,6 +28,7 @@ from tidegate.ops.offsets import GroupOffsets, offsets
 from tidegate.ops.produce import Delivery, Message, produce
 from tidegate.pipeline import Pipeline, from_kafka
 from tidegate.places import at
+from tidegate.policy import dead_letter, hold, retry, retry_later, skip, stop
 from tidegate.records import Failure, Partition, Record, Report
 from tidegate.secrets import Secret, secret
 
@@ -45,6 +49,7 @@ __all__ = [
     "Pipeline",
     "Record",
     "RecordsLost",
+    "Reject",
     "Report",
     "Resource",
     "Secret",
@@ -55,14 +60,22 @@ __all__ = [
     "TidegateError",
     "TimedOut",
     "TopicMissing",
+    "Unavailable",
+    "Undecodable",
     "WorkerDied",
     "at",
     "current",
+    "dead_letter",
     "from_kafka",
+    "hold",
     "json",
     "offsets",
     "produce",
     "resource",
+    "retry",
+    "retry_later",
     "secret",
+    "skip",
+    "stop",
     "text",
 ]

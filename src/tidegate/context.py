@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Generic, Protocol, TypeVar
 
+from tidegate.copies import Copy, record_headers
 from tidegate.errors import SettingsError
 from tidegate.records import Record
 
@@ -32,11 +33,13 @@ class Hand:
     A round stores the client's message here and nothing else: the `Record` is made only when asked for.
     """
 
-    __slots__ = ("attempt", "group", "message", "suffix")
+    __slots__ = ("attempt", "copy", "group", "message", "suffix")
 
     def __init__(self, group: str) -> None:
         self.group = group
         self.message: Message | None = None
+        self.copy: Copy | None = None
+        """What its headers say, where it comes from a topic of Tidegate's own: users see the origin."""
         self.attempt = 1
         self.suffix = ""
         """The part of the stable id that tells children and sinks apart."""
@@ -67,17 +70,26 @@ def current() -> Record:
             "call it inside a function that the pipeline runs for a record",
         )
     kind, milliseconds = message.timestamp()
-    topic, partition, record_offset = message.topic(), message.partition(), message.offset()
+    own = tuple(message.headers() or ())
+    if hand.copy is None:
+        topic, partition, record_offset = message.topic(), message.partition(), message.offset()
+        stable_id, headers = f"{hand.group}:{topic}:{partition}:{record_offset}", own
+        timestamp = None if kind == _NO_TIMESTAMP else _moment(milliseconds)
+    else:
+        origin = hand.copy.origin
+        topic, partition, record_offset = origin.topic, origin.partition, origin.offset
+        stable_id, headers = hand.copy.stable_id, record_headers(own)
+        timestamp = None if origin.timestamp_ms is None else _moment(origin.timestamp_ms)
     return Record(
         topic=topic,
         partition=partition,
         offset=record_offset,
         key=message.key(),
         value=message.value(),
-        headers=tuple(message.headers() or ()),
-        timestamp=None if kind == _NO_TIMESTAMP else _moment(milliseconds),
+        headers=headers,
+        timestamp=timestamp,
         attempt=hand.attempt,
-        stable_id=f"{hand.group}:{topic}:{partition}:{record_offset}{hand.suffix}",
+        stable_id=stable_id + hand.suffix,
     )
 
 

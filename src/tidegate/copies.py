@@ -7,6 +7,7 @@ letters), those are kept under `was-tidegate-...` and given back to users under 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +17,8 @@ from tidegate.records import Done
 
 PREFIX = "tidegate-"
 _KEPT = "was-"
+_OURS = re.compile(rf"(?:{_KEPT})*{PREFIX}")
+"""Names of ours, and those that were kept from a copy before."""
 MESSAGE_CHARACTERS = 2000
 TRACEBACK_CHARACTERS = 4000
 HISTORY_ENTRIES = 20
@@ -121,14 +124,14 @@ def write_headers(copy: Copy, record_headers: Iterable[tuple[str, bytes | None]]
         "redriven-from": None if copy.redriven_from is None else f"{copy.redriven_from[0]}:{copy.redriven_from[1]}",
         "history": orjson.dumps(copy.history).decode() if copy.history else None,
     }
-    kept = [(_KEPT + name if name.startswith(PREFIX) else name, value) for name, value in record_headers]
+    kept = [(_KEPT + name if _OURS.match(name) else name, value) for name, value in record_headers]
     return [*kept, *((PREFIX + name, str(value).encode()) for name, value in ours.items() if value is not None)]
 
 
 def record_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
     """Return the record's own headers from those of its copy."""
     return tuple(
-        (name.removeprefix(_KEPT) if name.startswith(_KEPT + PREFIX) else name, value)
+        (name.removeprefix(_KEPT) if _OURS.match(name) else name, value)
         for name, value in headers
         if not name.startswith(PREFIX)
     )

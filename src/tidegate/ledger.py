@@ -18,6 +18,10 @@ from tidegate.records import Done, Position
 METADATA_BYTES = 4000
 """Most that a commit's metadata may hold. Kafka refuses the whole commit call above 4,096 by default."""
 
+FULL_CHARACTERS = 1000
+"""Where *ahead* takes this much, reading stops: one more batch may still add twice as much."""
+FEW = 100
+
 Ranges = tuple[tuple[int, int], ...]
 
 
@@ -47,6 +51,25 @@ class Ledger:
             self._shrink()
             return False
         return True
+
+    def read_once(self, record_offset: int) -> None:
+        """Take responsibility for a record, unless that was done before."""
+        if record_offset >= self._end:
+            self._end = record_offset + 1
+            self._read.append(record_offset)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what is settled beyond the mark hardly fits into a commit: nothing more should be read."""
+        if len(self._read) < FEW:
+            return False
+        ahead = self.position.ahead
+        return bool(ahead) and len(_code_ranges(ahead, self.mark)) > FULL_CHARACTERS
+
+    @property
+    def has_open(self) -> bool:
+        """Whether a record was read and not all before it are settled."""
+        return bool(self._read)
 
     def settle(self, record_offset: int) -> None:
         """Nothing more will be done for this record."""
@@ -148,15 +171,17 @@ class Stored:
 def encode(position: Position, home: Home) -> str:
     """Write a position as a commit's metadata, within METADATA_BYTES.
 
-    *ahead* is never dropped: callers stop reading before it grows too large.
-    *done* is: then sinks that had a half-finished record get it again.
+    Callers stop reading before *ahead* grows too large (`Ledger.is_full`). Should it not fit all the same (a log
+    with wide gaps between many open records), its far end is left out: that repeats work and loses nothing,
+    whereas the broker would refuse the whole commit. *done* is left out in the same way.
     """
     body: dict[str, object] = {"tidegate": 1, "topic": home.topic_id}
-    if position.ahead:
-        body["ahead"] = _code_ranges(position.ahead, position.mark)
-    text = _seal(body, position.mark, home)
-    if len(text) > METADATA_BYTES:
-        raise ValueError(f"{len(position.ahead)} stretches of ahead do not fit in {METADATA_BYTES} bytes")
+    ahead = position.ahead
+    text = _seal(_with_ahead(body, ahead, position.mark), position.mark, home)
+    while len(text) > METADATA_BYTES:
+        ahead = ahead[: len(ahead) * 3 // 4]
+        text = _seal(_with_ahead(body, ahead, position.mark), position.mark, home)
+    body = _with_ahead(body, ahead, position.mark)
     if position.done:
         body["sinks"] = home.sinks
         body["done"] = {str(offset): _code_done(done) for offset, done in position.done.items()}
@@ -182,6 +207,10 @@ def decode(mark: int, metadata: str | None, home: Home) -> Stored:
     if body.get("sinks") != home.sinks:
         done = {}
     return Stored(Position(mark, ahead, done), topic_id)
+
+
+def _with_ahead(body: Mapping[str, object], ahead: Ranges, mark: int) -> dict[str, object]:
+    return {**body, "ahead": _code_ranges(ahead, mark)} if ahead else dict(body)
 
 
 def _seal(body: Mapping[str, object], mark: int, home: Home) -> str:

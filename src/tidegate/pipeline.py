@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from tidegate.errors import SettingsError
 from tidegate.kafka.connection import Kafka
 from tidegate.places import At
+from tidegate.policy import Policy
 from tidegate.records import Partition
 from tidegate.settings import CLIENT, Resolved, resolve, seconds
-from tidegate.steps import Plan, Sink, Step, Value, name_of
+from tidegate.steps import Order, Plan, Sink, Step, Value, name_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession  # noqa: TID251  # a type only, never imported at run time
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 Starting = Literal["earliest", "latest", "none"]
 Lost = Literal["stop", "earliest", "latest"]
 Until = Literal["stopped", "caught-up"]
+Retries = Literal["wait", "leave"]
 
 _STARTINGS = ("earliest", "latest", "none")
 _LOSTS = ("stop", "earliest", "latest")
+_ORDERS = ("partition", "key", "none")
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,9 @@ class Pipeline:
     source: Source
     steps: tuple[Step, ...] = ()
     sinks: tuple[Sink, ...] = ()
+    policy: Policy = field(default_factory=Policy)
+    order: Order | None = None
+    """None: not chosen, which is "partition"."""
     chosen: Mapping[str, object] = field(default_factory=dict)
     """Settings given by methods of the pipeline; they outrank the environment and the file."""
 
@@ -98,32 +104,62 @@ class Pipeline:
         """Run at most this many rounds at a time (default: Spark's task slots)."""
         return self._choose("lanes", count)
 
-    def parallel(self, *, timeout: str | float) -> Pipeline:
-        """Fail a record whose attempt takes longer than this, and end the worker that ran it."""
-        return self._choose("timeout", seconds(timeout))
+    def parallel(self, *, order: Order | None = None, timeout: str | float | None = None) -> Pipeline:
+        """Choose what may be overtaken, and how long an attempt may take.
+
+        `order`: "partition" (default: records of a partition one after the other; one that waits holds all
+        behind it), "key" (one that waits holds its key only; records without a key are free), "none".
+        `timeout`: a record whose attempt takes longer has failed, and the worker that ran it is ended.
+        """
+        changed = self
+        if order is not None:
+            if order not in _ORDERS:
+                raise SettingsError(f"order={order!r} is unknown", f"choose one of {', '.join(_ORDERS)}")
+            if self.order is not None:
+                raise SettingsError("order is set twice in this pipeline", "keep one of the two")
+            changed = replace(changed, order=order)
+        return changed if timeout is None else changed._choose("timeout", seconds(timeout))
+
+    def on_error(self, *row: object) -> Pipeline:
+        """Say what happens to a record that fails: a row of steps, read from left to right.
+
+        `on_error(tg.hold(), tg.retry(3), tg.retry_later("1m", "10m"), tg.dead_letter())`: each step at most once,
+        in this order, the last one `tg.stop()` (default), `tg.dead_letter()` or `tg.skip()`. Error types before
+        the steps make it a row for these alone: `on_error(TimeoutError, tg.retry(5), tg.stop())`; such rows stand
+        before the general one. `tg.Reject` goes to the last step at once, `tg.Unavailable` is what `hold` waits for.
+        """
+        return replace(self, policy=self.policy.with_row(row))
 
     def run(
         self,
         *,
         until: Until = "stopped",
+        retries: Retries = "wait",
         spark: SparkSession | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> Report:
         """Run until stopped by a signal or a failed record, or until caught up; return the report.
 
         `until="caught-up"` reads where the topics end once, at the start, and returns when
-        everything before is settled. `spark` runs on your session instead of an own one.
+        everything before is settled, in the retry topics too; with `retries="leave"` it does not wait for
+        those: they are taken up by the next run. `spark` runs on your session instead of an own one.
         `settings` outrank the environment and the file for this run.
         """
         from tidegate.engine.run import run_pipeline  # noqa: PLC0415  # building a pipeline must not load Spark
 
-        return run_pipeline(self, until=until, session=spark, more=settings or {})
+        return run_pipeline(self, until=until, retries=retries, session=spark, more=settings or {})
 
     def plan(self) -> Plan:
         """Freeze the work for one record."""
         if not self.sinks:
             raise SettingsError("the pipeline has no sink", "end it with .sink(a_callable)")
-        return Plan(self.steps, self.sinks)
+        order = self.order or "partition"
+        if order == "partition" and self.policy.delays:
+            raise SettingsError(
+                "retry_later lets others pass the failed record, and order is 'partition'",
+                'give the order up with .parallel(order="key") or "none", or retry in place: tg.retry(3)',
+            )
+        return Plan(self.steps, self.sinks, self.policy, order)
 
     def resolved(self, more: Mapping[str, object] | None = None) -> Resolved:
         """Return every setting of this pipeline with its source."""

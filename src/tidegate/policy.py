@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 
 from tidegate.errors import Reject, SettingsError, Unavailable, Undecodable, WorkerDied
 from tidegate.names import duration_name
+from tidegate.records import Tries
 from tidegate.settings import seconds
 
 TIMES_ALONE = 3
@@ -245,18 +246,6 @@ def _is_error_type(one: object) -> bool:
 
 
 # --- deciding -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Tries:
-    """What a record has been through in this place: carried from round to round, not over a crash."""
-
-    failed: int = 0
-    """Attempts that failed and count."""
-    unavailable: int = 0
-    """Attempts that found the sink away."""
-    alone: int = 0
-    """Those of them between which others got through."""
 
 
 @dataclass(frozen=True, slots=True)

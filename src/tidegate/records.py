@@ -69,6 +69,36 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
+class Tries:
+    """What a record has been through in this place: carried from round to round, not over a crash."""
+
+    failed: int = 0
+    """Attempts that failed and count."""
+    unavailable: int = 0
+    """Attempts that found the sink away."""
+    alone: int = 0
+    """Those of them between which others got through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """An open failure: a record that failed, is not settled, and will be tried again."""
+
+    record_offset: int
+    tries: Tries
+    wait: float = 0.0
+    """Seconds until its next try, from the moment this was said. No two clocks are ever compared."""
+    sink: int = -1
+    """The number of the sink it failed in; -1: in a step before."""
+    proofs: int = 0
+    """How many records were known to have got through there when it failed."""
+    failure: Failure | None = None
+    """Why its last attempt failed, where no more attempt is to be made before that is decided about."""
+    then: str = ""
+    """What was decided: a copy for this topic, which could not be written yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeasedPartition:
     """One partition of a lease: where to read on, and for which epoch."""
 
@@ -77,6 +107,7 @@ class LeasedPartition:
     position: Position
     until: int | None = None
     """The end offset to reach, where the run is to end when caught up."""
+    open: tuple[Open, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +133,10 @@ class Lease:
     limits: Limits
     run: str = ""
     """Tells this run from others on the same workers."""
+    proofs: tuple[int, ...] = ()
+    """Per sink, and for any sink at the end: how many records are known to have got through, in all lanes."""
+    broker_ms: float | None = None
+    """The broker's clock, read a moment ago: what is due is due by this clock alone."""
 
     @property
     def era(self) -> str:
@@ -117,8 +152,39 @@ class PartitionOutcome:
     epoch: int
     position: Position
     failure: Failure | None = None
+    open: tuple[Open, ...] = ()
+    parked: float | None = None
+    """Seconds until there is anything to do for it: it need not be leased before."""
     lost_before: int | None = None
     """The log's start, where the mark is out of the log: records were lost to retention, or the log is another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of records: every record that is settled is in exactly one of the first four."""
+
+    settled: int = 0
+    """They have reached their sinks, or a filter dropped them."""
+    retried: int = 0
+    """They were written to a retry topic, from which they come again."""
+    dead: int = 0
+    """They were written to the dead letters."""
+    skipped: int = 0
+    """They failed, and the policy was to go on without them."""
+    again: int = 0
+    """Attempts in place that followed a failed one."""
+    held: int = 0
+    """Attempts that found a sink away."""
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(one + another for one, another in zip(self.as_tuple(), other.as_tuple(), strict=True)))
+
+    def __sub__(self, other: Counts) -> Counts:
+        return Counts(*(one - another for one, another in zip(self.as_tuple(), other.as_tuple(), strict=True)))
+
+    def as_tuple(self) -> tuple[int, ...]:
+        """Return all of them, in the order above."""
+        return (self.settled, self.retried, self.dead, self.skipped, self.again, self.held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +194,9 @@ class Outcome:
     lane: int
     round: int
     partitions: tuple[PartitionOutcome, ...]
-    settled: int = 0
+    counts: Counts = Counts()
+    proofs: tuple[int, ...] = ()
+    """Per sink, and for any sink at the end: how many records this round saw get through. Not all are looked at."""
     seconds: float = 0.0
     """From the first line of the task to its last, for the share of time outside rounds."""
     broken: str | None = None
@@ -145,7 +213,7 @@ class Report:
     """How a run ended: what `run()` returns."""
 
     group: str
-    settled: int
+    counts: Counts
     marks: Mapping[Partition, int]
     began_at: datetime
     ended_at: datetime
@@ -159,6 +227,26 @@ class Report:
     """Records that the group passed without settling them, because they are gone (see `lost` of `from_kafka`)."""
     lost_uncounted: tuple[Partition, ...] = ()
     """Partitions that lost records whose number nobody knows; they are not in `lost`."""
+
+    @property
+    def settled(self) -> int:
+        """Records that reached their sinks, or were dropped by a filter."""
+        return self.counts.settled
+
+    @property
+    def retried(self) -> int:
+        """Records that were written to a retry topic."""
+        return self.counts.retried
+
+    @property
+    def dead(self) -> int:
+        """Records that were written to the dead letters."""
+        return self.counts.dead
+
+    @property
+    def skipped(self) -> int:
+        """Records that failed and were passed by, as the policy says."""
+        return self.counts.skipped
 
     @property
     def failure(self) -> Failure | None:

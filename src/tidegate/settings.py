@@ -133,6 +133,24 @@ class Settings(BaseModel):
         description="A partition with records whose mark has not moved for this long is stalled: its lane is named and "
         "replaced. If it stalls again for as long, the run ends. Shorter: a stuck worker is found sooner.",
     )
+    retry_retention: Duration = Field(
+        604_800.0,
+        gt=0,
+        description="How long a retry topic keeps a record beyond its delay: the longest time that the pipeline may be "
+        "stopped without losing a retry.",
+    )
+    dead_retention: Duration | None = Field(
+        None, gt=0, description="How long dead letters, and what was redriven, are kept. Default: for ever."
+    )
+    own_partitions: int | None = Field(
+        None,
+        ge=1,
+        description="Partitions of the group's own topics (retry, redrive, dead) when they are made. Default: as "
+        "many as the largest source topic.",
+    )
+    own_replication: int = Field(
+        -1, ge=-1, description="Replicas of the group's own topics when they are made. -1: the broker's default."
+    )
     broker_timeout: Duration = Field(
         10.0, gt=0, description="How long to wait for an answer from Kafka before saying that it cannot be reached."
     )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tidegate.context import Hand
+from tidegate.policy import Policy
 from tidegate.records import Done
+
+Order = Literal["partition", "key", "none"]
 
 Value = Any
 """What flows between users' functions: theirs to choose."""
@@ -37,6 +40,8 @@ class Plan:
 
     steps: tuple[Step, ...]
     sinks: tuple[Sink, ...]
+    policy: Policy = field(default_factory=Policy)
+    order: Order = "partition"
 
     @property
     def fingerprint(self) -> str:
@@ -76,12 +81,13 @@ class Runner:
         self._has_children = any(step.kind == "flat_map" for step in plan.steps)
         self.tracks_progress = len(plan.sinks) > 1 or self._has_children
         """Whether a record can be half done at all; where it cannot, nothing is noted per record."""
-        self._chain = self._compile()
-
-    @property
-    def run(self) -> Chain:
+        self.at_sink = -1
+        """The number of the sink that has the record in hand; -1: a step before."""
+        self.wrote: set[int] = set()
+        """The sinks that took something of the last record that was run noting."""
+        self._noting_chain = self._compile(self._into_sinks)
+        self.run: Chain = self.run_noting if self.tracks_progress else self._compile(self._into_one_sink())
         """The whole chain for one value; raises what a user's function raised."""
-        return self._run_noting if self.tracks_progress else self._chain
 
     @property
     def done(self) -> Done:
@@ -92,16 +98,18 @@ class Runner:
         """Skip these sinks of these children in the next record: an earlier attempt did them."""
         self._before = done
 
-    def _run_noting(self, value: Value) -> None:
+    def run_noting(self, value: Value) -> None:
+        """Run the whole chain for one value, noting where it is and which sinks took it."""
         self._child = 0
+        self.at_sink = -1
+        self.wrote.clear()
         if self._done:
             self._done = set()
-        self._chain(value)
+        self._noting_chain(value)
         self._before = frozenset()
         self._hand.suffix = ""
 
-    def _compile(self) -> Chain:
-        chain = self._into_sinks if self.tracks_progress else self._into_one_sink()
+    def _compile(self, chain: Chain) -> Chain:
         for step in reversed(self._plan.steps):
             chain = self._before_chain(step, chain)
         return chain
@@ -125,10 +133,13 @@ class Runner:
         for number, sink in enumerate(self._plan.sinks):
             if (child, number) in self._before:
                 continue
+            self.at_sink = number
             self._hand.suffix = self._suffix(child, number)
             if sink.when is None or sink.when(value):
                 sink.write(value)
+                self.wrote.add(number)
             self._done.add((child, number))
+        self.at_sink = -1
 
     def _suffix(self, child: int, sink: int) -> str:
         return (f"/{child}" if self._has_children else "") + (f"/{sink}" if len(self._plan.sinks) > 1 else "")

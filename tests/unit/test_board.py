@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tidegate.engine.board import Board
-from tidegate.records import Failure, Lease, Limits, Outcome, Partition, PartitionOutcome, Position
+from tidegate.records import Failure, Lease, Limits, Open, Outcome, Partition, PartitionOutcome, Position, Tries
 
 LIMITS = Limits(read_seconds=5, quiet_seconds=1, idle_seconds=3, attempt_seconds=20)
 A, B, C, D = (Partition("t", number) for number in range(4))
@@ -282,3 +282,67 @@ def test_a_round_on_what_is_no_longer_ours_is_asked_to_end() -> None:
     assert board.kept_waiting() == []
     board.remove([A])
     assert board.kept_waiting() == [lease], "else a partition that comes back waits until the round ends by itself"
+
+
+def waiting(lease: Lease, *, parked: float | None = None, still_open: tuple[Open, ...] = (), mark: int = 0) -> Outcome:
+    items = tuple(
+        PartitionOutcome(item.partition, item.epoch, Position(mark), open=still_open, parked=parked)
+        for item in lease.partitions
+    )
+    return Outcome(lease.lane, lease.round, items)
+
+
+def test_a_parked_partition_is_leased_when_its_time_has_come_and_not_before() -> None:
+    board = board_with(A)
+    [lease] = board.leases(100.0)
+    board.accept(waiting(lease, parked=60.0), 100.0)
+    assert board.leases(159.9) == []
+    assert board.workable_marks == {}, "it stands still for a known reason: that is no stall"
+    assert [one.partitions[0].partition for one in board.leases(160.0)] == [A]
+
+
+def test_a_partition_that_is_due_ends_the_round_that_keeps_its_lane() -> None:
+    board = board_with(A, B, lanes=1)
+    [both] = board.leases(0.0)
+    items = (
+        PartitionOutcome(A, both.partitions[0].epoch, Position(0), parked=5.0),
+        PartitionOutcome(B, both.partitions[1].epoch, Position(9)),
+    )
+    board.accept(Outcome(both.lane, both.round, items), 0.0)
+    [other] = board.leases(1.0)
+    assert [item.partition for item in other.partitions] == [B]
+    assert board.kept_waiting() == []
+    assert board.leases(6.0) == []
+    assert board.kept_waiting() == [other]
+
+
+def test_open_failures_go_with_the_next_lease_and_their_waits_grow_shorter() -> None:
+    board = board_with(A)
+    [lease] = board.leases(0.0)
+    failed = Open(3, Tries(failed=2), wait=10.0)
+    board.accept(waiting(lease, still_open=(failed,), mark=3), 0.0)
+    [again] = board.leases(4.0)
+    assert again.partitions[0].open == (Open(3, Tries(failed=2), wait=6.0),)
+
+
+def test_a_record_that_kills_its_worker_is_handed_to_the_policy_and_run_no_more() -> None:
+    board = board_with(A)
+    blamed: list[Failure] = []
+    while not blamed:
+        [lease] = board.leases()
+        assert lease.partitions[0].open == ()
+        blamed = board.bury(lease.lane, lease.round, "it is gone")
+    [lease] = board.leases()
+    [given] = lease.partitions[0].open
+    assert (given.record_offset, given.failure) == (0, blamed[0])
+    assert blamed[0].error_type == "WorkerDied"
+
+
+def test_a_caught_up_run_goes_on_where_new_ends_are_set() -> None:
+    board = Board(1, LIMITS, {A: 5})
+    for partition, epoch in board.gain([A, B]).items():
+        board.place(partition, epoch, Position(5 if partition == A else 0), is_committed=True)
+    assert board.has_caught_up
+    board.go_on_until({B: 2})
+    assert not board.has_caught_up
+    assert [item.partition for item in board.leases()[0].partitions] == [B]

@@ -14,10 +14,10 @@ import pytest
 from tests.support import wait_until
 from tidegate.engine import channel
 from tidegate.engine.channel import LiveDesk, LiveLine, call_driver
-from tidegate.records import Limits, Outcome, Partition, PartitionOutcome, Position
+from tidegate.records import Counts, Limits, Outcome, Partition, PartitionOutcome, Position
 
 LIMITS = Limits(read_seconds=60, quiet_seconds=60, idle_seconds=60, attempt_seconds=20)
-REPORT = Outcome(0, 7, (PartitionOutcome(Partition("t", 0), 1, Position(42)),), settled=42)
+REPORT = Outcome(0, 7, (PartitionOutcome(Partition("t", 0), 1, Position(42)),), counts=Counts(settled=42))
 
 
 class Office:
@@ -113,7 +113,7 @@ def test_a_driver_whose_loop_turns_is_heard_and_one_that_stands_still_is_noticed
 ) -> None:
     monkeypatch.setattr(channel, "SILENCE_SECONDS", 0.3)
     line = office.call()
-    office.desk.tick()
+    office.desk.tick(lambda _: [])
     assert line.listen()
     assert not line.is_silent
     wait_until(lambda: line.is_silent, within=10, what="the silence is noticed")

@@ -146,11 +146,39 @@ def test_a_stuck_record_with_fifty_thousand_done_after_it_takes_few_bytes() -> N
     assert len(encode(Position(7, ((8, 50_008),)), HOME)) < 150
 
 
-def test_ahead_that_does_not_fit_is_refused_not_dropped() -> None:
+def test_of_ahead_that_does_not_fit_the_far_end_is_left_out_which_repeats_and_loses_nothing() -> None:
     chance = random.Random(1)
     scattered = tuple((one * 50, one * 50 + chance.randrange(1, 30)) for one in range(1, 20_000))
-    with pytest.raises(ValueError, match="do not fit"):
-        encode(Position(0, scattered), HOME)
+    text = encode(Position(0, scattered), HOME)
+    assert len(text) <= METADATA_BYTES
+    kept = decode(0, text, HOME).position.ahead
+    assert kept == scattered[: len(kept)]
+    assert len(kept) > 200
+
+
+def test_a_ledger_is_full_before_one_more_batch_could_overflow_a_commit() -> None:
+    ledger = Ledger(Position(0))
+    record_offset = 0
+    while not ledger.is_full:
+        for _ in range(1000):  # a batch in which every second record fails, far apart
+            ledger.read_once(record_offset)
+            ledger.read_once(record_offset + 3)
+            ledger.settle(record_offset + 3)
+            record_offset += 7
+    assert decode(0, encode(ledger.position, HOME), HOME).position == ledger.position
+    assert record_offset > 1000
+
+
+def test_a_record_is_taken_once_however_often_it_is_met() -> None:
+    ledger = Ledger(Position(5))
+    ledger.read_once(5)
+    ledger.read_once(6)
+    ledger.read_once(5)
+    ledger.settle(6)
+    assert ledger.position == Position(5, ((6, 7),))
+    ledger.settle(5)
+    assert ledger.position == Position(7)
+    assert not ledger.has_open
 
 
 def test_progress_that_does_not_fit_is_left_out_which_repeats_and_loses_nothing() -> None:

@@ -8,9 +8,22 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tidegate.records import Failure, Lease, LeasedPartition, Limits, Outcome, Partition, PartitionOutcome, Position
+from tidegate.engine.owned import Accepted, Owned
+from tidegate.engine.spread import spread
+from tidegate.records import (
+    Failure,
+    Lease,
+    LeasedPartition,
+    Limits,
+    Open,
+    Outcome,
+    Partition,
+    PartitionOutcome,
+    Position,
+    Tries,
+)
 
 DEAD_ROUNDS_BEFORE_CARE = 2
 DEAD_ROUNDS_ALONE = 2
@@ -18,55 +31,8 @@ CAREFUL_NO_MORE = 4096
 CAREFUL_WAIT_SECONDS = 0.3
 
 
-@dataclass
-class Owned:
-    """One partition of ours."""
-
-    partition: Partition
-    epoch: int
-    lane: int | None = None
-    position: Position | None = None
-    """None until its mark was read: then it may be leased."""
-    committed: Position | None = None
-    until: int | None = None
-    failure: Failure | None = None
-    is_doubted: bool = False
-    """Its mark may no longer be in the log: it is looked at before it is leased again."""
-    is_closing: bool = False
-    last_round: int = 0
-    dead_rounds: int = 0
-    """Rounds that died at this mark."""
-    dead_alone: int = 0
-    """Those of them that held one single record of this partition."""
-    careful_records: int | None = None
-    """Most records of a round, while a record that kills its worker is being looked for."""
-
-    @property
-    def has_reached_end(self) -> bool:
-        """Whether it is as far as the run is to go."""
-        return self.until is not None and self.position is not None and self.position.mark >= self.until
-
-    @property
-    def may_be_leased(self) -> bool:
-        """Whether a round may work on it, if none does."""
-        blocked = self.is_closing or self.failure is not None or self.is_doubted
-        return self.position is not None and not blocked and not self.has_reached_end
-
-
-@dataclass(frozen=True)
-class Accepted:
-    """What an outcome changed."""
-
-    settled: int
-    failures: tuple[Failure, ...]
-    out_of_log: tuple[Partition, ...]
-    """Partitions whose mark the round did not find in the log."""
-    dropped: tuple[Partition, ...]
-    """Partitions that are no longer ours, or ours in another epoch: nothing of them is committed."""
-
-
 class Board:
-    """The driver's whole knowledge of partitions and rounds."""
+    """The driver's whole knowledge of partitions and rounds. Where time matters, callers say what time it is."""
 
     def __init__(self, most_lanes: int, limits: Limits, ends: Mapping[Partition, int] | None = None) -> None:
         self._most_lanes = most_lanes
@@ -155,31 +121,35 @@ class Board:
 
     # --- rounds
 
-    def leases(self) -> list[Lease]:
+    def leases(self, now: float = 0.0) -> list[Lease]:
         """Return what can be leased now, at most one lease per idle lane, and count it as leased."""
         if self._is_stopping:
             return []
-        self._spread()
+        for owned in self._owned.values():
+            if owned.parked_until is not None and owned.parked_until <= now:
+                owned.parked_until = None
+        busy = {item.partition for lease in self._flying.values() for item in lease.partitions}
+        spread(self._owned.values(), self._lane_count(), busy)
         given = []
         for lane in range(self._lane_count()):
-            if lane not in self._flying and (lease := self._next_lease(lane)) is not None:
+            if lane not in self._flying and (lease := self._next_lease(lane, now)) is not None:
                 self._flying[lane] = lease
                 given.append(lease)
         return given
 
-    def accept(self, outcome: Outcome) -> Accepted:
+    def accept(self, outcome: Outcome, now: float = 0.0) -> Accepted:
         """Step 5: believe an outcome only for what is ours, in the same epoch, and where the mark grows."""
         self._land(outcome.lane, outcome.round)
-        return self._believe(outcome, is_final=True)
+        return self._believe(outcome, now, is_final=True)
 
-    def hear(self, report: Outcome) -> Accepted | None:
+    def hear(self, report: Outcome, now: float = 0.0) -> Accepted | None:
         """Step 5 for a live report: the same check; None if its round is over, whose outcome said it all."""
         lease = self._flying.get(report.lane)
         if lease is None or lease.round != report.round:
             return None
-        return self._believe(report, is_final=False)
+        return self._believe(report, now, is_final=False)
 
-    def _believe(self, outcome: Outcome, *, is_final: bool) -> Accepted:
+    def _believe(self, outcome: Outcome, now: float, *, is_final: bool) -> Accepted:
         failures, out_of_log, dropped = [], [], []
         for item in outcome.partitions:
             owned = self._owned.get(item.partition)
@@ -187,15 +157,20 @@ class Board:
                 dropped.append(item.partition)
                 continue
             self._advance(owned, item, is_final=is_final)
+            owned.open, owned.told_at = item.open, now
+            owned.parked_until = None if item.parked is None else now + item.parked
             if item.failure is not None and owned.failure is None:
                 owned.failure = item.failure
                 failures.append(item.failure)
             if item.lost_before is not None:
                 out_of_log.append(item.partition)
-        return Accepted(outcome.settled, tuple(failures), tuple(out_of_log), tuple(dropped))
+        return Accepted(tuple(failures), tuple(out_of_log), tuple(dropped))
 
-    def bury(self, lane: int, round_number: int, why: str) -> list[Failure]:
-        """A round died without an outcome. Return the records that are to blame for certain."""
+    def bury(self, lane: int, round_number: int, why: str, now: float = 0.0) -> list[Failure]:
+        """A round died without an outcome. Return the records that are to blame for certain.
+
+        The next round on each of them runs it no more, but does with it what the policy says.
+        """
         lease = self._land(lane, round_number)
         failures = []
         for item in lease.partitions if lease is not None else ():
@@ -203,9 +178,18 @@ class Board:
             if owned is not None and owned.epoch == item.epoch and owned.position is not None:
                 self._count_death(owned, alone=lease is not None and lease.limits.records == 1)
                 if owned.dead_alone >= DEAD_ROUNDS_ALONE:
-                    owned.failure = _worker_died(owned.partition, owned.position.mark, owned.dead_alone, why)
-                    failures.append(owned.failure)
+                    failures.append(self._blame(owned, why, now))
         return failures
+
+    @staticmethod
+    def _blame(owned: Owned, why: str, now: float) -> Failure:
+        mark = owned.position.mark if owned.position is not None else 0
+        failure = _worker_died(owned.partition, mark, owned.dead_alone, why)
+        others = tuple(one for one in owned.open if one.record_offset != mark)
+        owned.open, owned.told_at = (Open(mark, Tries(), failure=failure), *others), now
+        owned.parked_until = None
+        owned.dead_alone = 0
+        return failure
 
     def forget_round(self, lane: int, round_number: int) -> None:
         """A round was cancelled by us: nobody is to blame, nothing is known of what it did."""
@@ -267,12 +251,20 @@ class Board:
 
     @property
     def workable_marks(self) -> dict[Partition, int]:
-        """The marks of those that a round could move now: not failed, not at the end of the run."""
+        """The marks of those that a round could move now: not failed, not waiting, not at the end of the run."""
         return {
             partition: one.position.mark
             for partition, one in self._owned.items()
-            if one.position is not None and one.may_be_leased
+            if one.position is not None and one.may_be_leased and not one.waits_for_its_time
         }
+
+    def go_on_until(self, ends: Mapping[Partition, int]) -> None:
+        """A run that is to end when caught up goes on, up to these ends."""
+        if self._ends is not None:
+            self._ends = {**self._ends, **ends}
+        for partition, end in ends.items():
+            if partition in self._owned:
+                self._owned[partition].until = end
 
     @property
     def has_caught_up(self) -> bool:
@@ -284,33 +276,7 @@ class Board:
     def _lane_count(self) -> int:
         return min(len(self._owned), self._most_lanes)
 
-    def _spread(self) -> None:
-        """Give every partition a lane, evenly; one that a round may be working on stays where it is."""
-        count = self._lane_count()
-        busy = {item.partition for lease in self._flying.values() for item in lease.partitions}
-        members: dict[int, list[Owned]] = {lane: [] for lane in range(count)}
-        loose = []
-        for owned in self._owned.values():
-            if owned.lane is not None and owned.lane < count:
-                members[owned.lane].append(owned)
-            elif owned.partition not in busy:
-                loose.append(owned)
-        for owned in loose:
-            self._move(owned, min(members, key=lambda lane: len(members[lane])), members)
-        for owned in list(self._owned.values()):
-            fewest = min(members, key=lambda lane: len(members[lane]))
-            if owned.lane is None or owned.lane >= count or owned.partition in busy:
-                continue
-            if len(members[owned.lane]) > len(members[fewest]) + 1:
-                members[owned.lane].remove(owned)
-                self._move(owned, fewest, members)
-
-    @staticmethod
-    def _move(owned: Owned, lane: int, members: dict[int, list[Owned]]) -> None:
-        owned.lane = lane
-        members[lane].append(owned)
-
-    def _next_lease(self, lane: int) -> Lease | None:
+    def _next_lease(self, lane: int, now: float) -> Lease | None:
         busy = {item.partition for lease in self._flying.values() for item in lease.partitions}
         ready = [one for one in self._owned.values() if one.lane == lane and self._is_ready(one, busy)]
         if not ready:
@@ -324,12 +290,12 @@ class Board:
         for one in chosen:
             one.last_round = number
         limits = self._limits_for(chosen, is_only=len(turns) == 1)
-        return Lease(lane, number, tuple(map(_lease_one, chosen)), limits, self._run)
+        return Lease(lane, number, tuple(_lease_one(one, now) for one in chosen), limits, self._run)
 
     def _is_ready(self, one: Owned, busy: set[Partition]) -> bool:
         # Where users bound the records between two commits, the next round waits for the last one's commit.
         waits = self._limits.records is not None and one.position != one.committed
-        return one.may_be_leased and one.partition not in busy and not waits
+        return one.may_be_leased and one.partition not in busy and not waits and one.parked_until is None
 
     def _limits_for(self, chosen: list[Owned], *, is_only: bool) -> Limits:
         careful = chosen[0].careful_records
@@ -372,10 +338,11 @@ class Board:
             owned.careful_records = 1
 
 
-def _lease_one(owned: Owned) -> LeasedPartition:
+def _lease_one(owned: Owned, now: float) -> LeasedPartition:
     if owned.position is None:
         raise ValueError(f"{owned.partition} has no mark yet")  # may_be_leased asks for one
-    return LeasedPartition(owned.partition, owned.epoch, owned.position, owned.until)
+    still_open = tuple(replace(one, wait=max(0.0, one.wait - (now - owned.told_at))) for one in owned.open)
+    return LeasedPartition(owned.partition, owned.epoch, owned.position, owned.until, still_open)
 
 
 def _worker_died(partition: Partition, mark: int, times: int, why: str) -> Failure:

@@ -16,7 +16,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -73,15 +73,15 @@ class LiveDesk:
             if line is not None:
                 _try_send(line, {"finish": True})
 
-    def tick(self) -> None:
-        """Tell all rounds that the driver's loop turns. Called from that loop, as often as it likes."""
+    def tick(self, proofs: Callable[[int], Sequence[int]]) -> None:
+        """Tell all rounds that the driver's loop turns, and what got through. Called as often as it likes."""
         now = time.monotonic()
         if now - self._ticked_at < TICK_SECONDS:
             return
         self._ticked_at = now
         with self._lock:
-            for line in self._lines.values():
-                _try_send(line, {"tick": True})
+            for (_, round_number), line in self._lines.items():
+                _try_send(line, {"tick": True, "proofs": list(proofs(round_number))})
 
     def forget(self, lane: int, round_number: int) -> None:
         """The round has ended."""
@@ -142,6 +142,8 @@ class LiveLine:
         self._line = line
         self._heard_at = time.monotonic()
         self.finish_asked = finish
+        self.proofs: list[int] = []
+        """How many records got through the sinks, in all lanes, as far as the driver knows."""
 
     def fileno(self) -> int:
         """For waiting until the driver says something."""
@@ -159,7 +161,9 @@ class LiveLine:
         """Take what the driver said; False if it hung up."""
         try:
             frame = _receive(self._line)
-            self.finish_asked |= bool(frame is not None and orjson.loads(frame).get("finish"))
+            word = {} if frame is None else orjson.loads(frame)
+            self.finish_asked |= bool(word.get("finish"))
+            self.proofs = word.get("proofs", self.proofs)
         except (OSError, ValueError):
             return False
         self._heard_at = time.monotonic()

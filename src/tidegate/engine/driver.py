@@ -11,14 +11,17 @@ import logging
 import queue
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from tidegate.engine.board import Accepted, Board
+from tidegate.engine.board import Board
 from tidegate.engine.committer import Committer
+from tidegate.engine.events import Event, Events, Helpers, RoundReported, StopAsked
+from tidegate.engine.finish import EndsFound
 from tidegate.engine.lanes import Lanes, RoundEnded
-from tidegate.engine.lookout import Looked, Lookout, Sight
-from tidegate.engine.marks import MarkFinder, MarksFound
+from tidegate.engine.lookout import Looked, Sight
+from tidegate.engine.marks import MarksFound
+from tidegate.engine.owned import Accepted
 from tidegate.engine.spark import RoundDied
 from tidegate.engine.tally import Tally
 from tidegate.engine.topics import Topics
@@ -36,22 +39,6 @@ COMMIT_SECONDS = 10.0
 TURN_SECONDS = 0.05
 
 
-@dataclass(frozen=True)
-class RoundReported:
-    """A round that still runs told what it has settled."""
-
-    report: Outcome
-
-
-@dataclass(frozen=True)
-class StopAsked:
-    """Somebody wants the run to end in good order."""
-
-
-Event = RoundEnded | RoundReported | MarksFound | Looked | StopAsked
-Events = queue.SimpleQueue[Event]
-
-
 class Driver:
     """One run. Everything but `ask_to_stop` belongs to the thread that calls `run`."""
 
@@ -59,8 +46,7 @@ class Driver:
         self,
         board: Board,
         lanes: Lanes,
-        marks: MarkFinder,
-        lookout: Lookout,
+        helpers: Helpers,
         committer: Committer,
         tally: Tally,
         events: Events,
@@ -69,8 +55,9 @@ class Driver:
     ) -> None:
         self._board = board
         self._lanes = lanes
-        self._marks = marks
-        self._lookout = lookout
+        self._helpers = helpers
+        self._marks = helpers.marks
+        self._lookout = helpers.lookout
         self._committer = committer
         self._tally = tally
         self._events = events
@@ -110,7 +97,7 @@ class Driver:
     def _is_over(self) -> bool:
         if self._is_stopping or self._tally.failures or self._fatal is not None:
             return True
-        return self._has_joined and self._board.has_caught_up
+        return self._has_joined and self._helpers.finish.is_over(self._board)
 
     def _end_with(self, error: TidegateError) -> None:
         """Remember the first error that makes the work impossible; the loop ends with it."""
@@ -127,6 +114,8 @@ class Driver:
         self._follow_pattern(member)
         self._marks.ask(member)
         self._lookout.look(self._board)
+        if self._helpers.clock is not None:
+            self._helpers.clock.look()
         self._tally.tell()
 
     def _take_events(self, wait_seconds: float) -> None:
@@ -145,6 +134,8 @@ class Driver:
                 self._place(event)
             case Looked():
                 self._judge(event)
+            case EndsFound():
+                self._helpers.finish.take(event, self._board)
             case RoundReported(report):
                 self._hear(report)
             case RoundEnded(lease, None, error):
@@ -158,9 +149,11 @@ class Driver:
             self._zombies.remove((until, lease))
             self._cancelled.discard(lease.lane)
             self._board.forget_round(lease.lane, lease.round)
-        self._lanes.tick()
-        for lease in self._board.leases():
-            self._lanes.start(lease)
+        self._lanes.tick(self._tally.proofs)
+        for lease in self._board.leases(now):
+            clock = self._helpers.clock
+            known = replace(lease, proofs=self._tally.proofs(), broker_ms=None if clock is None else clock.now_ms)
+            self._lanes.start(known)
         for lease in self._board.kept_waiting():
             self._lanes.finish(lease)
 
@@ -179,10 +172,11 @@ class Driver:
         self._marks.note_ends(sight)
         change = self._lookout.compare(sight)
         self._marks.doubt(one for one in list(self._board.owned) if one.topic in change.anew)
-        if change.gone and self._source.pattern is None:
+        missed = [one for one in change.gone if self._source.pattern is None or self._topics.is_own(one)]
+        if missed:
             self._end_with(
                 TopicMissing(
-                    f"{', '.join(change.gone)} was deleted while the run read from it",
+                    f"{', '.join(missed)} was deleted while the run read from it",
                     "make it again, or leave it out of from_kafka",
                 )
             )
@@ -236,7 +230,7 @@ class Driver:
             return
         self._cancelled.discard(lease.lane)
         self._tally.count(outcome, is_final=True)
-        self._take_in(self._board.accept(outcome))
+        self._take_in(self._board.accept(outcome, time.monotonic()))
         if outcome.broken is not None:
             self._end_with(_broken(outcome.broken))
         if outcome.unreadable is not None:
@@ -247,7 +241,7 @@ class Driver:
 
     def _hear(self, report: Outcome) -> None:
         """Take a live report (step 5): what it says is settled may be committed while the round runs."""
-        accepted = self._board.hear(report)
+        accepted = self._board.hear(report, time.monotonic())
         if accepted is not None:
             self._tally.count(report, is_final=False)
             self._take_in(accepted)
@@ -263,7 +257,7 @@ class Driver:
         if lease.lane in self._cancelled:
             self._zombies.append((time.monotonic() + ZOMBIE_SECONDS, lease))
             return
-        failures = self._board.bury(lease.lane, lease.round, str(error))
+        blamed = self._board.bury(lease.lane, lease.round, str(error), time.monotonic())
         if isinstance(error, RoundDied):
             partitions = ", ".join(str(item.partition) for item in lease.partitions)
             logger.warning(
@@ -275,14 +269,14 @@ class Driver:
             )
         else:
             self._end_with(error if isinstance(error, TidegateError) else _broken(str(error)))
-        for failure in failures:
-            self._tally.fail(failure)
+        for failure in blamed:
+            logger.warning("%s offset %d: %s", failure.partition, failure.record_offset, failure.message)
 
     # --- partitions come and go: called from inside `member.poll`
 
     def _gained(self, partitions: list[Partition]) -> None:
         self._has_joined = True
-        wanted = [one for one in partitions if self._source.wants(one)]
+        wanted = [one for one in partitions if self._source.wants(one) or self._topics.is_own(one.topic)]
         self._marks.want(self._board.gain(wanted))
         if wanted:
             logger.info("partitions gained: %s", _names(wanted), extra={"action": "gained"})
@@ -333,8 +327,7 @@ class Driver:
         if self._board.owned:
             logger.info("partitions given back: %s", _names(self._board.owned), extra={"action": "revoked"})
         self._lanes.close()
-        self._marks.close()
-        self._lookout.close()
+        self._helpers.close()
 
     def _stay_member(self, member: Member) -> None:
         """Serve the group while winding down; trouble with it no longer changes the end."""

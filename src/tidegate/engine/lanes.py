@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tidegate.engine.channel import LiveDesk
@@ -49,10 +49,10 @@ class Lanes:
             threading.Thread(target=self._serve, args=(lease.lane,), name=f"lane-{lease.lane}", daemon=True).start()
         self._given[lease.lane].put(lease)
 
-    def tick(self) -> None:
-        """Tell live rounds that the driver's loop turns."""
+    def tick(self, proofs: Callable[[int], Sequence[int]]) -> None:
+        """Tell live rounds that the driver's loop turns, and what got through elsewhere (asked by round)."""
         if self._desk is not None:
-            self._desk.tick()
+            self._desk.tick(proofs)
 
     def finish(self, lease: Lease) -> None:
         """Ask a round to begin no more records. A plain round cannot hear it and ends by its own limits."""

@@ -18,11 +18,15 @@ from typing import TYPE_CHECKING
 
 from tidegate.engine.board import Board
 from tidegate.engine.channel import LiveAddress, LiveDesk
+from tidegate.engine.clock import BrokerClock
 from tidegate.engine.committer import Committer
-from tidegate.engine.driver import Driver, Events, RoundReported
+from tidegate.engine.driver import Driver
+from tidegate.engine.events import Events, Helpers, RoundReported
+from tidegate.engine.finish import Finish
 from tidegate.engine.lanes import Lanes
 from tidegate.engine.lookout import Lookout
 from tidegate.engine.marks import MarkFinder
+from tidegate.engine.own_topics import OwnTopics, prepare
 from tidegate.engine.spark import Spark, open_spark, pickled
 from tidegate.engine.starting import Starting
 from tidegate.engine.tally import Tally
@@ -30,8 +34,11 @@ from tidegate.engine.task import Job, close_task
 from tidegate.engine.topics import Topics, expand
 from tidegate.errors import SettingsError, StoppedAtRecord, TopicMissing
 from tidegate.kafka.admin import Admin, TopicInfo
+from tidegate.kafka.configs import TopicConfigs
 from tidegate.kafka.connection import Kafka, kafka_of
 from tidegate.kafka.member import Joining, open_member
+from tidegate.kafka.writer import Writer
+from tidegate.names import redrive_topic
 from tidegate.records import Lease, Limits, Partition, Report, counted
 from tidegate.settings import Settings, debug_asked
 from tidegate.steps import Plan, name_of
@@ -39,7 +46,7 @@ from tidegate.steps import Plan, name_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession  # noqa: TID251  # a type only
 
-    from tidegate.pipeline import Pipeline, Source, Until
+    from tidegate.pipeline import Pipeline, Retries, Source, Until
 
 QUIET_SECONDS = 1.0
 IDLE_SECONDS = 3.0
@@ -48,11 +55,13 @@ LIVE_SECONDS = 60.0
 
 
 def run_pipeline(
-    pipeline: Pipeline, *, until: Until, session: SparkSession | None, more: Mapping[str, object]
+    pipeline: Pipeline, *, until: Until, retries: Retries, session: SparkSession | None, more: Mapping[str, object]
 ) -> Report:
     """Run a pipeline; see `Pipeline.run`."""
     if until not in ("stopped", "caught-up"):
         raise SettingsError(f"until={until!r} is unknown", 'choose "stopped" or "caught-up"')
+    if retries not in ("wait", "leave"):
+        raise SettingsError(f"retries={retries!r} is unknown", 'choose "wait" or "leave"')
     resolved = pipeline.resolved(more)
     settings = resolved.values
     plan = pipeline.plan()
@@ -61,31 +70,39 @@ def run_pipeline(
     kafka = kafka_of(resolved)
     kafka_bytes = _pickle_kafka(kafka)
     admin = Admin(kafka, settings.broker_timeout)
-    topics = Topics(find_topics(admin, source))
+    sources = find_topics(admin, source)
     spark = open_spark(session, master=settings.master, app_name=f"tidegate {source.group}", debug=debug_asked())
     try:
         most_lanes = _lane_limit(settings, spark)
+        configs = TopicConfigs(kafka, settings.broker_timeout)
+        own = prepare(admin, configs, source.group, plan.policy, settings, sources)
+        clock = _open_clock(kafka, source.group, own, settings)
+        topics = Topics(sources, own.read)
         starting = Starting(admin, source, topics, plan.fingerprint)
         # From here on the group is touched: everything that can be refused has been.
         starting.before_joining()
-        ends = admin.ends(_partitions(topics.infos, source)) if until == "caught-up" else None
+        ends = admin.ends(_partitions(sources, source)) if until == "caught-up" else None
         board = Board(most_lanes, _limits(settings), ends)
         events: Events = queue.SimpleQueue()
         desk = _open_desk(settings, spark, events)
-        job = _jobs(plan_bytes, kafka_bytes, source.group, None if desk is None else desk.address)
+        job = _jobs(plan_bytes, kafka_bytes, source.group, None if desk is None else desk.address, own)
         lanes = Lanes(spark, source.group, job, events.put, desk)
         tally = Tally(source.group, settings.idle_notice)
         driver = Driver(
             board,
             lanes,
-            MarkFinder(board, starting, events.put),
-            Lookout(admin, topics, source.pattern, settings.stall_after, events.put),
+            Helpers(
+                MarkFinder(board, starting, events.put),
+                Lookout(admin, topics, source.pattern, settings.stall_after, events.put),
+                Finish(admin, lambda: list(own.delays) if retries == "wait" else [], events.put),
+                clock,
+            ),
             Committer(board, starting.metadata),
             tally,
             events,
             stop_seconds=settings.stop_budget,
         )
-        _say(_guarantee(pipeline, topics.infos))
+        _say(_guarantee(pipeline, plan, sources))
         with _signals(driver):
             report = driver.run(
                 lambda callbacks: open_member(kafka, _joining(settings, source.group), callbacks), topics, source
@@ -110,14 +127,24 @@ def _open_desk(settings: Settings, spark: Spark, events: Events) -> LiveDesk | N
     return LiveDesk(bind, advertise, limits, lambda report: events.put(RoundReported(report)))
 
 
-def _jobs(plan: bytes, kafka: bytes, group: str, live: LiveAddress | None) -> Callable[[Lease], bytes]:
+def _jobs(plan: bytes, kafka: bytes, group: str, live: LiveAddress | None, own: OwnTopics) -> Callable[[Lease], bytes]:
     path = tuple(str(Path(entry).absolute()) if entry else str(Path.cwd()) for entry in sys.path)
     level = logging.getLogger().getEffectiveLevel()
 
     def job(lease: Lease) -> bytes:
-        return pickle.dumps(Job(plan, lease, kafka, group, path, level, live))
+        return pickle.dumps(Job(plan, lease, kafka, group, path, level, live, own.partitions, dict(own.delays)))
 
     return job
+
+
+def _open_clock(kafka: Kafka, group: str, own: OwnTopics, settings: Settings) -> BrokerClock | None:
+    """Read the broker's clock, where anything may be due; that also shows whether copies may be written."""
+    if not any(own.delays.values()):
+        return None
+    seconds = settings.broker_timeout
+    clock = BrokerClock(lambda: Writer(kafka, delivery_seconds=seconds), redrive_topic(group), seconds + 1)
+    clock.read()
+    return clock
 
 
 def _pickle_plan(plan: Plan) -> bytes:
@@ -194,12 +221,14 @@ def _joining(settings: Settings, group: str) -> Joining:
     return Joining(group, settings.session_timeout, settings.instance, settings.group_protocol == "consumer")
 
 
-def _guarantee(pipeline: Pipeline, topics: Mapping[str, TopicInfo]) -> str:
+def _guarantee(pipeline: Pipeline, plan: Plan, topics: Mapping[str, TopicInfo]) -> str:
     counts = {name: len(_partitions({name: info}, pipeline.source)) for name, info in topics.items()}
     names = ", ".join(f"{name} ({counted(count, 'partition')})" for name, count in counts.items())
+    order = {"partition": ", in order per partition", "key": ", in order per key", "none": ", in no order"}[plan.order]
+    but = " (but for records that failed)" if plan.policy.gives_up_order and plan.order != "none" else ""
     return (
-        f"tidegate: group {pipeline.source.group} reads {names}: every record reaches its sinks at least once, "
-        "in order per partition; the group stops at the first record that fails"
+        f"tidegate: group {pipeline.source.group} reads {names}: every record reaches its sinks at least once"
+        f"{order}{but}; {plan.policy.sentence()}"
     )
 
 

@@ -105,10 +105,9 @@ class Starting:
             return
         committed = self._admin.committed(self._source.group, _partitions(infos))
         unknown = _without_commit(infos, committed)
+        chosen = self._choose([name for name in unknown if self._is_chosen_as_a_whole(name)], infos)
         if self._source.at is not None:
-            chosen = self._places([tp for tp in self._source.at.places if tp not in committed])
-        else:
-            chosen = self._choose(unknown, infos) if unknown else {}
+            chosen |= self._places([tp for tp in self._source.at.places if tp not in committed])
         try:
             self._commit_from_outside(chosen, infos)
         except GroupHasMembers:
@@ -140,8 +139,8 @@ class Starting:
         self._ends |= {(tp, log.topic_id): log.end for tp, log in logs.items()}
         homeless = [tp for tp in wanted if tp in logs and tp not in stood]
         # Places of `tg.at` are chosen by each member for its own: they are no moment that all must share.
-        placed = self._places(homeless) if self._source.at is not None else {}
-        unknown = set() if placed else self._unknown(infos, committed)
+        placed = self._places([tp for tp in homeless if not self._is_chosen_as_a_whole(tp.topic)])
+        unknown = {name for name in self._unknown(infos, committed) if self._is_chosen_as_a_whole(name)}
         mine = sorted({tp.topic for tp in homeless if tp.topic in unknown and tp.number == 0})
         shrunk = [tp for tp in standing if tp.topic in infos and tp.number >= infos[tp.topic].partitions]
         vanished = tuple(deleted(tp, self._with_end(tp, self._standing(tp, standing[tp]))) for tp in shrunk)
@@ -149,7 +148,7 @@ class Starting:
         return Found(
             committed={tp: stood[tp].position for tp in wanted if tp in stood and tp not in losses},
             fresh={tp: Position(logs[tp].beginning) for tp in homeless if tp.topic not in unknown and tp not in placed},
-            chosen=placed or (self._choose(mine, infos) if mine else {}),
+            chosen={**placed, **self._choose(mine, infos)},
             waiting=(
                 *(tp for tp in homeless if tp.topic in unknown and tp.topic not in mine),
                 *(tp for tp in (*wanted, *standing) if tp not in logs),
@@ -201,9 +200,15 @@ class Starting:
             if self._first_ids.get(name, infos[name].topic_id) == infos[name].topic_id
         }
 
+    def _is_chosen_as_a_whole(self, topic: str) -> bool:
+        """Whether one moment is chosen for all partitions of a topic: not where `tg.at` names each place."""
+        return self._source.at is None or self._topics.is_own(topic)
+
     def _choose(self, topics: Iterable[str], infos: Infos) -> dict[Partition, Position]:
         """Apply `starting` to every partition of these topics."""
         names = list(topics)
+        if not names:
+            return {}
         later = [name for name in names if self._topics.begins_at_its_beginning(name)]
         at_start = [name for name in names if name not in later]
         if self._source.starting == "none" and at_start:

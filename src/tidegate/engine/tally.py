@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from tidegate.engine.lost import Loss
-from tidegate.records import Failure, Outcome, Partition, Report
+from tidegate.records import Counts, Failure, Outcome, Partition, Report
 
 logger = logging.getLogger("tidegate.run")
 
@@ -21,12 +21,14 @@ class Tally:
     def __init__(self, group: str, idle_seconds: float) -> None:
         self._group = group
         self._idle_seconds = idle_seconds
-        self._settled = 0
-        self._counted: dict[int, int] = {}
+        self._counts = Counts()
+        self._counted: dict[int, Counts] = {}
+        self._proofs: list[int] = []
+        self._proven: dict[int, tuple[int, ...]] = {}
         self._round_seconds = 0.0
         self._began_at = datetime.now(UTC)
         self._told_at = self._came_at = time.monotonic()
-        self._told = 0
+        self._told = Counts()
         self._marks: dict[Partition, int] = {}
         self._lost = 0
         self._lost_uncounted: set[Partition] = set()
@@ -35,15 +37,33 @@ class Tally:
 
     def count(self, outcome: Outcome, *, is_final: bool) -> None:
         """Count what an outcome or a report brings."""
-        news = outcome.settled - self._counted.get(outcome.round, 0)
-        self._settled += news
-        self._counted[outcome.round] = outcome.settled
-        if news:
+        news = outcome.counts - self._counted.get(outcome.round, Counts())
+        self._counts += news
+        self._counted[outcome.round] = outcome.counts
+        self._prove(outcome)
+        if any(news.as_tuple()):
             self._came_at = time.monotonic()
         if is_final:
             del self._counted[outcome.round]
+            self._proven.pop(outcome.round, None)
             self._round_seconds += outcome.seconds
             self.holds_resources |= outcome.holds_resources
+
+    @property
+    def copies(self) -> int:
+        """How many records were written to retry topics and dead letters."""
+        return self._counts.retried + self._counts.dead
+
+    def proofs(self, without_round: int | None = None) -> tuple[int, ...]:
+        """How many records are known to have got through each sink; without those that this round told of."""
+        own = self._proven.get(without_round) if without_round is not None else None
+        return tuple(self._proofs) if own is None else tuple(map(int.__sub__, self._proofs, own))
+
+    def _prove(self, outcome: Outcome) -> None:
+        before = self._proven.get(outcome.round, (0,) * len(outcome.proofs))
+        known = self._proofs or [0] * len(outcome.proofs)
+        self._proofs = [all_ + now - was for all_, now, was in zip(known, outcome.proofs, before, strict=True)]
+        self._proven[outcome.round] = outcome.proofs
 
     def stand(self, marks: Mapping[Partition, int]) -> None:
         """Note where partitions stand; those that have left keep their last mark."""
@@ -78,16 +98,30 @@ class Tally:
             self._came_at = now
         if now - self._told_at < TELL_EVERY_SECONDS:
             return
-        if self._settled != self._told:
-            rate = (self._settled - self._told) / (now - self._told_at)
-            logger.info("%d records settled, %.0f per second", self._settled, rate, extra={"action": "progress"})
-        self._told_at, self._told = now, self._settled
+        if self._counts != self._told:
+            news = self._counts - self._told
+            rate = news.settled / (now - self._told_at)
+            logger.info(
+                "%d records settled, %.0f per second%s",
+                self._counts.settled,
+                rate,
+                _beside(self._counts),
+                extra={"action": "progress"},
+            )
+            if news.held and not news.settled:
+                logger.warning(
+                    "a sink is away: it was tried %d times in the last %.0f s; nothing is lost, the lanes wait for it",
+                    news.held,
+                    now - self._told_at,
+                    extra={"action": "held"},
+                )
+        self._told_at, self._told = now, self._counts
 
     def report(self, unfinished: tuple[Partition, ...], ended_at: datetime) -> Report:
         """Return how the run ended."""
         return Report(
             group=self._group,
-            settled=self._settled,
+            counts=self._counts,
             marks=dict(sorted(self._marks.items())),
             began_at=self._began_at,
             ended_at=ended_at,
@@ -97,3 +131,9 @@ class Tally:
             lost=self._lost,
             lost_uncounted=tuple(sorted(self._lost_uncounted)),
         )
+
+
+def _beside(counts: Counts) -> str:
+    """Say what else became of records, where anything did."""
+    named = {"to be retried later": counts.retried, "dead letters": counts.dead, "skipped": counts.skipped}
+    return "".join(f", {number} {what}" for what, number in named.items() if number)

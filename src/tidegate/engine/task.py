@@ -6,17 +6,22 @@ import hashlib
 import pickle
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.context import Hand, close_resources, holds_resources, take_in_hand
 from tidegate.engine.channel import LiveAddress, call_driver
-from tidegate.engine.round import Round, reason
+from tidegate.engine.copying import Copier
+from tidegate.engine.failure import reason
+from tidegate.engine.round import Round
 from tidegate.engine.watch import watch, work_thread
 from tidegate.engine.wire import encode_outcome
+from tidegate.engine.work import Tools
 from tidegate.engine.worker_log import send_logging_to_stderr
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.reader import worker_reader
+from tidegate.kafka.writer import worker_writer
 from tidegate.records import Lease, Outcome
 from tidegate.steps import Plan, Runner
 
@@ -33,6 +38,10 @@ class Job:
     import_path: tuple[str, ...]
     log_level: int
     live: LiveAddress | None = None
+    own_topics: Mapping[str, int] = field(default_factory=dict)
+    """The group's own topics and how many partitions each has."""
+    delays: Mapping[str, float] = field(default_factory=dict)
+    """Those of them that are read: their delays, 0 for the redrive topic."""
 
 
 def run_task(job_bytes: bytes, attempt: int) -> tuple[bytes, bool]:
@@ -70,8 +79,11 @@ def _begin(job: Job) -> Round:
     hand = Hand(job.group)
     plan: Plan = _plans.load(job.plan)
     kafka: Kafka = _clusters.load(job.kafka)
-    reader = worker_reader(kafka, job.group, _digest(job.kafka) + job.group.encode())
-    return Round(job.lease, Runner(plan, hand), reader, hand, take_in_hand)
+    key = _digest(job.kafka) + job.group.encode()
+    reader = worker_reader(kafka, job.group, key)
+    copier = Copier(job.group, plan.fingerprint, job.own_topics, lambda: worker_writer(kafka, key))
+    tools = Tools(plan, Runner(plan, hand), hand, copier, job.delays)
+    return Round(job.lease, tools, reader, take_in_hand)
 
 
 def _extend_import_path(paths: tuple[str, ...]) -> None:

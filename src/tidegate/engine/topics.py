@@ -40,10 +40,16 @@ class Change:
 class Topics:
     """The topics a run reads, as last seen."""
 
-    def __init__(self, infos: Mapping[str, TopicInfo]) -> None:
-        self._infos = dict(infos)
+    def __init__(self, infos: Mapping[str, TopicInfo], own: Mapping[str, TopicInfo] | None = None) -> None:
+        self._own = dict(own or {})
+        self._infos = {**infos, **self._own}
         self._missing_since: dict[str, float] = {}
-        self._later: set[str] = set()
+        # Whatever `starting` says: what lies in a retry topic was promised to be tried again.
+        self._later: set[str] = set(self._own)
+
+    def is_own(self, name: str) -> bool:
+        """Whether this is a retry or redrive topic of the group itself."""
+        return name in self._own
 
     @property
     def names(self) -> list[str]:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tidegate.context import Message
+from tidegate.context import Hand, Message
 from tidegate.engine.channel import REPORT_SECONDS, LiveLine
 from tidegate.engine.round import Round
 from tidegate.records import Limits
@@ -74,11 +74,11 @@ def watch(round_: Round, call: Callable[[], LiveLine | None], live_limits: Limit
             if has_ended:
                 return True
             if time.monotonic() >= began + round_.limits.read_seconds:
-                round_.stop_reading = True
+                round_.stop_reading()
             if line is not None and not _talk(round_, line, has_word=has_word):
                 line.close()
                 line = None
-            if attempt.takes_too_long(round_.hand.message, time.monotonic()) and round_.give_up(attempt.message):
+            if attempt.takes_too_long(round_.hand, time.monotonic()) and round_.give_up(attempt.message):
                 return False
     finally:
         if line is not None:
@@ -90,21 +90,24 @@ def _talk(round_: Round, line: LiveLine, *, has_word: bool) -> bool:
     heard = line.listen() if has_word else not line.is_silent
     outcome = round_.report()
     alive = heard and (outcome is None or line.report(outcome))
+    round_.learn(line.proofs)
     if not alive or line.finish_asked:
-        round_.stop_reading = True
+        round_.stop_reading()
     return alive
 
 
 class _Attempt:
-    """Tells how long one record has been in hand."""
+    """Tells how long one attempt at one record has been going on."""
 
     def __init__(self, limit_seconds: float) -> None:
         self.limit_seconds = limit_seconds
         self.message: Message | None = None
+        self._number = 0
         self._since = 0.0
 
-    def takes_too_long(self, message: Message | None, now: float) -> bool:
-        if message is not self.message:
-            self.message, self._since = message, now
+    def takes_too_long(self, hand: Hand, now: float) -> bool:
+        message, number = hand.message, hand.attempt
+        if message is not self.message or number != self._number:
+            self.message, self._number, self._since = message, number, now
             return False
         return message is not None and now - self._since >= self.limit_seconds

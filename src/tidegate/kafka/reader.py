@@ -53,6 +53,7 @@ class Reader:
         self._leftover: list[Message] = []
         self._ends: dict[Partition, int] = {}
         self._stopped: set[Partition] = set()
+        self._held: set[Partition] = set()
         self.lost: dict[Partition, int] = {}
         """Partitions whose records at the asked offset are gone, with the log's start."""
         self.has_failed = False
@@ -65,15 +66,16 @@ class Reader:
         longer be what lies in the log.
         """
         self.lost = {}
-        if era == self._era and self._positions == dict(marks) and not self._stopped & set(marks):
+        stood, self._positions = self._positions, {}
+        if era == self._era and stood == dict(marks) and not self._stopped & set(marks):
             return
         self._era = era
         self._leftover = []
         self._ends = {}
-        self._positions = dict(marks)
         self._consumer.assign([TopicPartition(tp.topic, tp.number, mark) for tp, mark in marks.items()])
         # A pause outlives its assignment: without this the partition would never be read again.
-        self._consumer.resume([TopicPartition(*tp) for tp in self._stopped if tp in marks])
+        self._consumer.resume([TopicPartition(*tp) for tp in self._stopped | self._held if tp in marks])
+        self._held = set()
         self._stopped = {tp for tp in self._stopped if tp not in marks}
 
     def read(self, most: int, wait_seconds: float) -> list[Message]:
@@ -94,7 +96,7 @@ class Reader:
         self._leftover = messages + self._leftover
 
     def stand_at(self, partition: Partition, position: int) -> None:
-        """Note how far the work on a partition has come."""
+        """Note, at the end of a round, how far the work on a partition has come: what follows lies in memory."""
         self._positions[partition] = position
 
     def take_ends(self) -> dict[Partition, int]:
@@ -115,6 +117,17 @@ class Reader:
         self._stopped.add(partition)
         self._leftover = [m for m in self._leftover if (m.topic(), m.partition()) != partition]
         self._consumer.pause([TopicPartition(*partition)])
+
+    def hold(self, partition: Partition) -> None:
+        """Read no more of this partition for now: enough of it waits in memory."""
+        self._held.add(partition)
+        self._consumer.pause([TopicPartition(*partition)])
+
+    def release(self, partition: Partition) -> None:
+        """Read on in a partition that was held."""
+        if partition in self._held:
+            self._held.discard(partition)
+            self._consumer.resume([TopicPartition(*partition)])
 
     def close(self) -> None:
         """Close the consumer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
 from tidegate.kafka.connection import ClientLog, Kafka, translate, translated
 from tidegate.records import Partition
@@ -27,6 +27,8 @@ class Ack:
 
     partition: Partition
     record_offset: int | None = None
+    appended_at_ms: int | None = None
+    """The broker's clock, where the topic keeps the time at which it was written."""
     error: TidegateError | None = None
 
 
@@ -36,10 +38,13 @@ class Writer:
     An `Ack` with an error means: not known to be written. A record whose answer was lost may still be there.
     """
 
-    def __init__(self, kafka: Kafka, *, delivery_seconds: float = 30.0) -> None:
+    def __init__(self, kafka: Kafka, *, delivery_seconds: float = 30.0, most_bytes: int | None = None) -> None:
         self._bootstrap = kafka.bootstrap
         settings = kafka.client(
-            enable_idempotence=True, acks="all", delivery_timeout_ms=max(1, int(delivery_seconds * 1000))
+            enable_idempotence=True,
+            acks="all",
+            delivery_timeout_ms=max(1, int(delivery_seconds * 1000)),
+            **({} if most_bytes is None else {"message_max_bytes": most_bytes}),
         )
         self._log: ClientLog = settings["logger"]
         self._fatal: KafkaError | None = None
@@ -89,6 +94,11 @@ class Writer:
                 self.poll()
                 return
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether it will write nothing more: a new one is needed."""
+        return self._fatal is not None
+
     def poll(self, wait_seconds: float = 0.0) -> None:
         """Hand out the acks that have come, waiting for the first if none has."""
         try:
@@ -107,7 +117,10 @@ class Writer:
     def _ack(self, topic: str, error: KafkaError | None, message: Message) -> Ack:
         number = message.partition()
         at = Partition(topic, _ANY_PARTITION if number is None else number)
-        return Ack(at, message.offset()) if error is None else Ack(at, error=self._ours(error, topic))
+        if error is not None:
+            return Ack(at, error=self._ours(error, topic))
+        kind, milliseconds = message.timestamp()
+        return Ack(at, message.offset(), milliseconds if kind == TIMESTAMP_LOG_APPEND_TIME else None)
 
     def _note_fatal(self, error: BaseException | None) -> None:
         """Keep what ended this producer: its records come back as thrown away, which says nothing.
@@ -122,3 +135,20 @@ class Writer:
     def _ours(self, error: KafkaError, topic: str) -> TidegateError:
         blamed = (self._fatal if error.code() in _THROWN_AWAY else None) or self._log.blame(error)
         return translate(blamed, f"writing to {topic}", self._bootstrap, reason=self._log.last_failure)
+
+
+_MOST_COPY_BYTES = 500_000_000
+"""What a copy may hold is the broker's to say: it takes what the origin's topic took, and a little more."""
+COPY_SECONDS = 10.0
+
+_writers: dict[bytes, Writer] = {}
+
+
+def worker_writer(kafka: Kafka, key: bytes) -> Writer:
+    """Return this worker's writer for copies, made after the fork and kept between rounds for all that have its key."""
+    if key in _writers and _writers[key].is_broken:
+        del _writers[key]
+    if key not in _writers:
+        _writers.clear()
+        _writers[key] = Writer(kafka, delivery_seconds=COPY_SECONDS, most_bytes=_MOST_COPY_BYTES)
+    return _writers[key]

@@ -1,0 +1,260 @@
+"""The books of a round: what is settled, open, failed, per partition.
+
+The work thread writes them, the watching thread reads them for its reports and may close them: both under
+the lock. Records that went well are booked by the batch; any other is booked for itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidegate.context import Hand, Message
+from tidegate.ledger import Ledger
+from tidegate.records import (
+    Counts,
+    Done,
+    Failure,
+    Lease,
+    LeasedPartition,
+    Open,
+    Outcome,
+    Partition,
+    PartitionOutcome,
+    Tries,
+)
+
+
+@dataclass
+class Note:
+    """An open failure, as a round keeps it: with a moment instead of a wait."""
+
+    tries: Tries
+    next_try: float
+    sink: int = -1
+    proofs: int = 0
+    failure: Failure | None = None
+    then: str = ""
+
+
+class Books:
+    """One round's books. Methods that write take the lock; nothing is written once they are closed."""
+
+    def __init__(self, lease: Lease, *, in_partition_order: bool) -> None:
+        self._lock = threading.Lock()
+        self._lease = lease
+        self._in_partition_order = in_partition_order
+        self.ledgers = {item.partition: Ledger(item.position) for item in lease.partitions}
+        self._until = {item.partition: item.until for item in lease.partitions}
+        self.failures: dict[Partition, Failure] = {}
+        self._counts = [0] * len(Counts().as_tuple())
+        began = time.monotonic()
+        self._notes = {
+            (item.partition, one.record_offset): Note(
+                one.tries, began + one.wait, one.sink, one.proofs, one.failure, one.then
+            )
+            for item in lease.partitions
+            for one in item.open
+        }
+        self._parked: dict[Partition, float] = {}
+        self._batch: list[Message] = []
+        self._booked = 0
+        """How many of the batch are in the books already."""
+        self._reported: object = None
+        self.is_closed = False
+
+    # --- while records run
+
+    def open_batch(self, batch: list[Message]) -> None:
+        """These records are begun in this order from here on."""
+        with self._lock:
+            self._batch, self._booked = batch, 0
+
+    def settle_batch(self, end: int) -> None:
+        """Everything of the batch up to this place has reached its sinks, or is booked for itself."""
+        with self._lock:
+            if not self.is_closed:
+                self._settle(self._batch[self._booked : end])
+                self._booked = end
+
+    def pass_one(self, end: int) -> None:
+        """The records of the batch up to this place are booked one by one."""
+        with self._lock:
+            self._booked = end
+
+    def settle(self, message: Message, kind: int = 0, *, quietly: bool = False) -> None:
+        """Nothing more will be done for this record; `kind` is its place in `Counts`."""
+        partition = place(message)
+        with self._lock:
+            if self.is_closed:
+                return
+            self._take(partition, message.offset())
+            self.ledgers[partition].settle(message.offset())
+            self._notes.pop((partition, message.offset()), None)
+            self._parked.pop(partition, None)
+            if not quietly:
+                self._counts[kind] += 1
+
+    def keep_open(self, message: Message, note: Note | None = None, done: Done = frozenset()) -> None:
+        """This record was read and is not settled; with a note: it failed, and will be tried again."""
+        partition = place(message)
+        with self._lock:
+            if self.is_closed:
+                return
+            self._take(partition, message.offset())
+            if note is not None:
+                self._notes[partition, message.offset()] = note
+            self.ledgers[partition].note_done(message.offset(), done)
+
+    def count(self, kind: int) -> None:
+        """Count an attempt of this kind (a place in `Counts`)."""
+        self._counts[kind] += 1
+
+    def park(self, partition: Partition, until: float) -> None:
+        """There is nothing to do for this partition before then."""
+        with self._lock:
+            self._parked[partition] = until
+
+    def unpark(self, partition: Partition) -> None:
+        """There may be something to do for it again."""
+        with self._lock:
+            self._parked.pop(partition, None)
+
+    def fail(self, message: Message, failure: Failure, done: Done) -> None:
+        """The run ends at this record."""
+        with self._lock:
+            if not self.is_closed:
+                self._fail(message, failure, done)
+
+    def reach(self, partition: Partition, end: int) -> None:
+        """The reader stands at the end of the log: what lies before and was not read is a gap."""
+        with self._lock:
+            if not self.is_closed and partition in self.ledgers and partition not in self.failures:
+                self.ledgers[partition].reach(end)
+
+    def note_for(self, partition: Partition, record_offset: int) -> Note | None:
+        """Return what is known of an open failure."""
+        return self._notes.get((partition, record_offset))
+
+    def has_news_of(self, lease: Lease) -> bool:
+        """Whether any record of this lease has to be looked up before it is run."""
+        return any(item.position.ahead or item.position.done or item.open for item in lease.partitions)
+
+    def is_finished(self, lost: dict[Partition, int]) -> bool:
+        """Whether nothing of the lease is left to do: every partition failed, lost, or as far as it should be."""
+        for partition, ledger in self.ledgers.items():
+            until = self._until[partition]
+            if partition in self.failures or partition in lost:
+                continue
+            if until is None or ledger.mark < until:
+                return False
+        return True
+
+    # --- for the watching thread
+
+    def close_at(self, message: Message | None, hand: Hand, note: Note, done: Done) -> bool:
+        """Close the books: this record's attempt takes too long. False if it has just ended."""
+        with self._lock:
+            if message is None or hand.message is not message or self.is_closed:
+                return False
+            self._book_up_to(message)
+            partition = place(message)
+            self._take(partition, message.offset())
+            self._notes[partition, message.offset()] = note
+            self.ledgers[partition].note_done(message.offset(), done)
+            self.is_closed = True
+            return True
+
+    def report(self, message: Message | None, lost: dict[Partition, int], proofs: Sequence[int]) -> Outcome | None:
+        """What is settled by now, with this record in hand; None if nothing has changed since the last report."""
+        with self._lock:
+            if not self.is_closed:
+                self._book_up_to(message)
+            outcome = self._outcome(lost, proofs)
+        # Waits shrink by themselves: that is no news.
+        news = [(one.position, one.failure, len(one.open), one.parked is None) for one in outcome.partitions]
+        if (news, outcome.counts) == self._reported:
+            return None
+        self._reported = (news, outcome.counts)
+        return outcome
+
+    def outcome(self, lost: dict[Partition, int], proofs: Sequence[int]) -> Outcome:
+        """What this round brings back."""
+        with self._lock:
+            return self._outcome(lost, proofs)
+
+    # --- inside
+
+    def _outcome(self, lost: dict[Partition, int], proofs: Sequence[int]) -> Outcome:
+        now = time.monotonic()
+        return Outcome(
+            lane=self._lease.lane,
+            round=self._lease.round,
+            partitions=tuple(self._partition_outcome(item, lost, now) for item in self._lease.partitions),
+            counts=Counts(*self._counts),
+            proofs=tuple(proofs),
+        )
+
+    def _partition_outcome(self, item: LeasedPartition, lost: dict[Partition, int], now: float) -> PartitionOutcome:
+        partition = item.partition
+        position = self.ledgers[partition].position
+        still_open = tuple(
+            Open(at, note.tries, max(0.0, note.next_try - now), note.sink, note.proofs, note.failure, note.then)
+            for (one, at), note in sorted(self._notes.items())
+            if one == partition and at >= position.mark
+        )
+        parked = self._parked.get(partition)
+        waits = None if parked is None else max(0.0, parked - now)
+        if waits is None and still_open and self._in_partition_order:
+            waits = still_open[0].wait
+        return PartitionOutcome(
+            partition,
+            item.epoch,
+            position,
+            self.failures.get(partition),
+            still_open,
+            waits,
+            lost.get(partition),
+        )
+
+    def _take(self, partition: Partition, record_offset: int) -> None:
+        self.ledgers[partition].read_once(record_offset)
+
+    def _settle(self, messages: list[Message]) -> None:
+        """These are settled, each partition's in order."""
+        self._counts[0] += len(messages)
+        last: dict[tuple[str, int], Message] = {}
+        for message in messages:
+            key = message.topic(), message.partition()
+            last[key] = message
+        for (topic, number), message in last.items():
+            ledger = self.ledgers[Partition(topic, number)]
+            if ledger.has_open:
+                for one in messages:
+                    if (one.topic(), one.partition()) == (topic, number):
+                        ledger.read_once(one.offset())
+                        ledger.settle(one.offset())
+            else:
+                ledger.settle_through(message.offset() + 1)
+
+    def _fail(self, message: Message, failure: Failure, done: Done) -> None:
+        partition = place(message)
+        self.failures[partition] = failure
+        self._notes.pop((partition, message.offset()), None)
+        self._take(partition, message.offset())
+        self.ledgers[partition].note_done(message.offset(), done)
+
+    def _book_up_to(self, message: Message | None) -> None:
+        """Settle what comes before this record in the batch in hand, if it is in there."""
+        for at in range(self._booked, len(self._batch)):
+            if self._batch[at] is message:
+                self._settle(self._batch[self._booked : at])
+                self._booked = at
+                return
+
+
+def place(message: Message) -> Partition:
+    """Return where a message lies."""
+    return Partition(message.topic(), message.partition())

@@ -1,0 +1,46 @@
+"""What can happen to a run: lanes, helpers and signals put these into the driver's one queue."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass
+
+from tidegate.engine.clock import BrokerClock
+from tidegate.engine.finish import EndsFound, Finish
+from tidegate.engine.lanes import RoundEnded
+from tidegate.engine.lookout import Looked, Lookout
+from tidegate.engine.marks import MarkFinder, MarksFound
+from tidegate.records import Outcome
+
+
+@dataclass(frozen=True)
+class RoundReported:
+    """A round that still runs told what it has settled."""
+
+    report: Outcome
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    """Somebody wants the run to end in good order."""
+
+
+Event = RoundEnded | RoundReported | MarksFound | Looked | EndsFound | StopAsked
+Events = queue.SimpleQueue[Event]
+
+
+@dataclass(frozen=True)
+class Helpers:
+    """What the loop asks beside its own work, each in a thread of its own."""
+
+    marks: MarkFinder
+    lookout: Lookout
+    finish: Finish
+    clock: BrokerClock | None
+    """None where no retry topic is read."""
+
+    def close(self) -> None:
+        """Ask no more."""
+        for one in (self.marks, self.lookout, self.finish, self.clock):
+            if one is not None:
+                one.close()

@@ -1,0 +1,48 @@
+"""Pure: a user's exception as plain text, which need not survive a trip between processes."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from tidegate.context import Message
+from tidegate.records import Failure, Partition
+
+TRACEBACK_CHARACTERS = 8000
+MESSAGE_CHARACTERS = 2000
+
+_PACKAGE = str(Path(__file__).parents[1])
+
+
+def failure_of(message: Message, error: BaseException, attempts: int) -> Failure:
+    """Return a record's failure, with the trace of the user's own functions."""
+    return Failure(
+        Partition(message.topic(), message.partition()),
+        message.offset(),
+        type(error).__name__,
+        readable(lambda: str(error))[:MESSAGE_CHARACTERS],
+        readable(lambda: _trace(error))[-TRACEBACK_CHARACTERS:],
+        attempts,
+    )
+
+
+def reason(error: BaseException) -> str:
+    """Return an error in one line."""
+    return f"{type(error).__name__}: {readable(lambda: str(error))}"
+
+
+def readable(make: Callable[[], str]) -> str:
+    """Users' exceptions may fail while they are turned into text, or give text that is not UTF-8."""
+    try:
+        return make().encode("utf-8", "replace").decode()
+    except Exception as error:  # noqa: BLE001  # their __str__ may raise anything
+        return f"(no text: {type(error).__name__} in its __str__)"
+
+
+def _trace(error: BaseException) -> str:
+    """Leave out the calls that led to the user's function: they are ours, and always the same."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None and step.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        step = step.tb_next
+    return "".join(traceback.format_exception(type(error), error, step))

@@ -1,0 +1,143 @@
+"""The group's own topics: made before the group is joined, checked, and set as they have to be.
+
+`GROUP.retry.DELAY`, one per delay, so that the first record of a partition is always the first that is due;
+`GROUP.redrive`, by which dead letters come back; `GROUP.dead`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tidegate.errors import SettingsError
+from tidegate.kafka.admin import Admin, TopicInfo
+from tidegate.kafka.configs import TopicConfigs
+from tidegate.names import dead_topic, delay_of, redrive_topic, retry_topic
+from tidegate.policy import Policy
+from tidegate.settings import Settings
+
+logger = logging.getLogger("tidegate.topics")
+
+MORE_BYTES = 65_536
+"""A copy is its record with more headers."""
+FOR_EVER = -1
+_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
+
+
+@dataclass(frozen=True)
+class OwnTopics:
+    """The group's own topics that exist now."""
+
+    infos: Mapping[str, TopicInfo]
+    delays: Mapping[str, float]
+    """Those that the pipeline reads: their delays, 0 for the redrive topic."""
+
+    @property
+    def read(self) -> dict[str, TopicInfo]:
+        """The topics that the pipeline reads beside its sources."""
+        return {name: info for name, info in self.infos.items() if name in self.delays}
+
+    @property
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each has."""
+        return {name: info.partitions for name, info in self.infos.items()}
+
+
+def wanted_settings(name: str, group: str, settings: Settings, most_bytes: int) -> dict[str, str]:
+    """Pure: return how a topic of the group has to be set."""
+    delay = delay_of(name, group)
+    if not delay:  # dead letters and what was redriven: how long they are kept is the user's choice
+        kept = FOR_EVER if settings.dead_retention is None else round(settings.dead_retention * 1000)
+    else:
+        kept = round((delay + settings.retry_retention) * 1000)
+    return {
+        **_APPEND_TIME,
+        "cleanup.policy": "delete",
+        "retention.ms": str(kept),
+        "max.message.bytes": str(most_bytes + MORE_BYTES),
+    }
+
+
+def needed_changes(wanted: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
+    """Pure: return which settings of a topic have to change. More room and a longer keeping are left alone."""
+    changes = {}
+    for name, value in wanted.items():
+        there = found.get(name)
+        if there == value:
+            continue
+        if name in ("retention.ms", "max.message.bytes") and there is not None and _is_enough(int(there), int(value)):
+            continue
+        changes[name] = value
+    return changes
+
+
+def _is_enough(there: int, wanted: int) -> bool:
+    return there == FOR_EVER or (wanted != FOR_EVER and there >= wanted)
+
+
+def wanted_topics(group: str, policy: Policy) -> list[str]:
+    """Pure: return the topics that a pipeline with this policy writes or reads."""
+    names = [retry_topic(group, delay) for delay in policy.delays]
+    if policy.has_dead_letters:
+        names += [redrive_topic(group), dead_topic(group)]
+    elif names:
+        names.append(redrive_topic(group))  # also the place where the broker's clock is read
+    return names
+
+
+def prepare(
+    admin: Admin,
+    configs: TopicConfigs,
+    group: str,
+    policy: Policy,
+    settings: Settings,
+    sources: Mapping[str, TopicInfo],
+) -> OwnTopics:
+    """Make what is missing and set what is set wrong; return the group's own topics."""
+    wanted = wanted_topics(group, policy)
+    # Whatever an earlier row wrote is still to be read.
+    left = [info.name for info in admin.topics() if delay_of(info.name, group) is not None and info.name not in wanted]
+    if any(delay_of(name, group) for name in left) and redrive_topic(group) not in [*wanted, *left]:
+        wanted.append(redrive_topic(group))
+    clash = sorted(set(sources) & {*wanted, *left})
+    if clash:
+        raise SettingsError(
+            f"{', '.join(clash)} is a topic of the group {group} itself, which its pipeline reads anyway",
+            "leave it out of from_kafka",
+        )
+    if not wanted and not left:
+        return OwnTopics({}, {})
+    found = admin.existing([*wanted, *left])
+    most_bytes = _most_bytes(configs, sources) if wanted else 0
+    for name in wanted:
+        needed = wanted_settings(name, group, settings, most_bytes)
+        if name not in found:
+            _make(admin, name, settings, sources, needed)
+    _set_right(configs, {name: wanted_settings(name, group, settings, most_bytes) for name in wanted if name in found})
+    infos = admin.describe([*wanted, *left])
+    delays = {name: delay for name in infos if (delay := delay_of(name, group)) is not None}
+    return OwnTopics(infos, delays)
+
+
+def _make(
+    admin: Admin, name: str, settings: Settings, sources: Mapping[str, TopicInfo], needed: Mapping[str, str]
+) -> None:
+    partitions = settings.own_partitions or max((info.partitions for info in sources.values()), default=1)
+    admin.create_topic(name, partitions, needed, settings.own_replication)
+    logger.info("topic %s made (%d partitions)", name, partitions, extra={"action": "topic_made"})
+
+
+def _set_right(configs: TopicConfigs, wanted: Mapping[str, Mapping[str, str]]) -> None:
+    found = configs.read(wanted)
+    for name, needed in wanted.items():
+        changes = needed_changes(needed, found[name])
+        if changes:
+            configs.change(name, changes)
+            shown = ", ".join(f"{key}={value}" for key, value in changes.items())
+            logger.warning("topic %s was set wrong and is set right: %s", name, shown, extra={"action": "topic_set"})
+
+
+def _most_bytes(configs: TopicConfigs, sources: Iterable[str]) -> int:
+    found = configs.read(sources)
+    return max((int(one.get("max.message.bytes", "0")) for one in found.values()), default=0) or 1_048_588

@@ -1,0 +1,95 @@
+"""Pure: records that were read and may not run yet, in queues that keep their order.
+
+A queue is what must not be overtaken: a whole partition, a key of it, or one record alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+from tidegate.records import Partition
+
+M = TypeVar("M")
+
+Queue = tuple[Partition, Hashable]
+"""A partition, and what of it waits together: None means all of it."""
+
+
+class Waiting(Generic[M]):
+    """Queues of records, each with the moment at which its first may be tried."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Queue, deque[M]] = {}
+        self._until: dict[Queue, float] = {}
+        self._per_partition: dict[Partition, int] = {}
+        self.count = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    def blocks(self, partition: Partition, queue: Queue) -> Queue | None:
+        """Return the queue behind which a record has to wait, if there is one."""
+        whole = (partition, None)
+        if whole in self._queues:
+            return whole
+        return queue if queue in self._queues else None
+
+    def put(self, queue: Queue, record: M, until: float) -> None:
+        """Let a record wait until then, before all others of its queue."""
+        self._count(queue, 1)
+        self._queues.setdefault(queue, deque()).appendleft(record)
+        self._until[queue] = until
+
+    def append(self, queue: Queue, record: M) -> None:
+        """Let a record wait behind the others of its queue."""
+        self._count(queue, 1)
+        self._queues[queue].append(record)
+
+    def take_due(self, now: float) -> list[M]:
+        """Return the queue that has been due for longest; it waits no more."""
+        if not self._until:
+            return []
+        queue = min(self._until, key=lambda one: self._until[one])
+        if self._until[queue] > now:
+            return []
+        return self._drop(queue)
+
+    def drop(self, partitions: Iterable[Partition]) -> None:
+        """Forget what waits of these partitions."""
+        gone = set(partitions)
+        for queue in [queue for queue in self._queues if queue[0] in gone]:
+            self._drop(queue)
+
+    @property
+    def next_due(self) -> float | None:
+        """The earliest moment at which something may be tried."""
+        return min(self._until.values(), default=None)
+
+    @property
+    def partitions(self) -> set[Partition]:
+        """The partitions of which something waits."""
+        return set(self._per_partition)
+
+    def blocked_until(self, partition: Partition) -> float | None:
+        """When a partition that waits as a whole may be tried; None if it does not wait as a whole."""
+        return self._until.get((partition, None))
+
+    def length(self, partition: Partition) -> int:
+        """How many records of a partition wait."""
+        return self._per_partition.get(partition, 0)
+
+    def _drop(self, queue: Queue) -> list[M]:
+        del self._until[queue]
+        records = list(self._queues.pop(queue))
+        self._count(queue, -len(records))
+        return records
+
+    def _count(self, queue: Queue, more: int) -> None:
+        self.count += more
+        left = self._per_partition.get(queue[0], 0) + more
+        if left:
+            self._per_partition[queue[0]] = left
+        else:
+            self._per_partition.pop(queue[0], None)

@@ -1,0 +1,75 @@
+"""Records that wait, and a lane that holds: without a broker and without a clock."""
+
+from __future__ import annotations
+
+from tidegate.engine.holding import Holding
+from tidegate.engine.waiting import Waiting
+from tidegate.records import Partition
+
+P, Q = Partition("t", 0), Partition("t", 1)
+
+
+def test_what_waits_comes_back_in_its_order_when_it_is_due() -> None:
+    waiting: Waiting[str] = Waiting()
+    waiting.put((P, b"key"), "first", until=10)
+    waiting.append((P, b"key"), "second")
+    waiting.put((P, b"other"), "third", until=5)
+    assert waiting.blocks(P, (P, b"key")) == (P, b"key")
+    assert waiting.blocks(P, (P, b"new")) is None
+    assert (waiting.next_due, waiting.count, waiting.length(P)) == (5, 3, 3)
+    assert waiting.take_due(4) == []
+    assert waiting.take_due(20) == ["third"]
+    assert waiting.take_due(20) == ["first", "second"]
+    assert (waiting.next_due, waiting.count, waiting.partitions, bool(waiting)) == (None, 0, set(), False)
+
+
+def test_a_record_that_fails_again_stands_before_those_that_waited_behind_it() -> None:
+    waiting: Waiting[str] = Waiting()
+    waiting.put((P, None), "first", until=1)
+    waiting.append((P, None), "second")
+    first, *rest = waiting.take_due(1)
+    waiting.put((P, None), first, until=2)
+    for one in rest:
+        waiting.append((P, None), one)
+    assert waiting.take_due(2) == ["first", "second"]
+
+
+def test_a_partition_that_waits_as_a_whole_blocks_all_its_keys() -> None:
+    waiting: Waiting[str] = Waiting()
+    waiting.put((P, None), "not due", until=9)
+    assert waiting.blocks(P, (P, b"any")) == (P, None)
+    assert waiting.blocks(Q, (Q, b"any")) is None
+    assert (waiting.blocked_until(P), waiting.blocked_until(Q)) == (9, None)
+
+
+def test_a_failed_partition_is_forgotten_with_all_that_waits_of_it() -> None:
+    waiting: Waiting[str] = Waiting()
+    waiting.put((P, 1), "one", until=1)
+    waiting.put((P, 2), "two", until=1)
+    waiting.put((Q, 1), "other", until=1)
+    waiting.drop([P])
+    assert waiting.partitions == {Q}
+    assert waiting.take_due(1) == ["other"]
+
+
+def test_a_hold_ends_with_the_first_record_that_a_sink_takes() -> None:
+    holding = Holding(2, (), 0)
+    holding.hold(10)
+    holding.try_again()
+    assert (holding.is_on, holding.is_probing) == (False, True)
+    holding.hold(20)
+    holding.prove(set())  # a record that a filter dropped proves nothing
+    assert (holding.is_on, holding.failed_probes) == (True, 2)
+    holding.prove({1})
+    assert (holding.is_on, holding.is_probing) == (False, False)
+    assert (holding.known(0), holding.known(1), holding.known(-1)) == (0, 1, 1)
+
+
+def test_what_got_through_in_other_lanes_counts_once() -> None:
+    holding = Holding(1, (5, 5), 0)
+    holding.prove({0})
+    assert holding.known(0) == 6
+    holding.learn([7, 7])
+    assert holding.known(0) == 8
+    holding.learn([])
+    assert holding.known(0) == 8
