@@ -37,6 +37,9 @@ EXIT_CANNOT_WORK = 1
 EXIT_USAGE = 2
 EXIT_STOPPED_AT_RECORD = 3
 
+MESSAGE_SHOWN = 500
+"""Characters of a user's own error that a sentence shows; the report has more."""
+
 
 class TidegateError(Exception):
     """What happened, and what to do about it, in one sentence."""
@@ -116,7 +119,8 @@ class StoppedAtRecord(TidegateError):
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(
-            f"stopped at {failure.partition} offset {failure.record_offset}: {failure.error_type}: {failure.message}",
+            f"stopped at {failure.partition} offset {failure.record_offset}: {failure.error_type}: "
+            f"{failure.message[:MESSAGE_SHOWN]}",
             "the group stays at this record; mend the cause and start again",
         )
         self.failure = failure

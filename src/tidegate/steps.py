@@ -83,8 +83,8 @@ class Runner:
         """Whether a record can be half done at all; where it cannot, nothing is noted per record."""
         self.at_sink = -1
         """The number of the sink that has the record in hand; -1: a step before."""
-        self.wrote: set[int] = set()
-        """The sinks that took something of the last record that was run noting."""
+        self.taken = [0] * len(plan.sinks)
+        """How many values each sink has taken; counted where the policy holds, and in every noting run."""
         self._noting_chain = self._compile(self._into_sinks)
         self.run: Chain = self.run_noting if self.tracks_progress else self._compile(self._into_one_sink())
         """The whole chain for one value; raises what a user's function raised."""
@@ -102,7 +102,6 @@ class Runner:
         """Run the whole chain for one value, noting where it is and which sinks took it."""
         self._child = 0
         self.at_sink = -1
-        self.wrote.clear()
         if self._done:
             self._done = set()
         self._noting_chain(value)
@@ -116,13 +115,20 @@ class Runner:
 
     def _into_one_sink(self) -> Chain:
         sink = self._plan.sinks[0]
-        write, when = sink.write, sink.when
+        write, when, taken = sink.write, sink.when, self.taken
+
+        def write_counting(value: Value) -> None:
+            write(value)
+            taken[0] += 1
+
+        # Whether a sink is there must be known only where it may be waited for.
+        chosen = write_counting if self._plan.policy.holds else write
         if when is None:
-            return write  # type: ignore[return-value]  # a sink's answer is not used
+            return chosen  # type: ignore[return-value]  # a sink's answer is not used
 
         def write_when(value: Value) -> None:
             if when(value):
-                write(value)
+                chosen(value)
 
         return write_when
 
@@ -137,7 +143,7 @@ class Runner:
             self._hand.suffix = self._suffix(child, number)
             if sink.when is None or sink.when(value):
                 sink.write(value)
-                self.wrote.add(number)
+                self.taken[number] += 1
             self._done.add((child, number))
         self.at_sink = -1
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,9 +17,12 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import tidegate as tg
+from tidegate.copies import Copy, read_headers
 from tidegate.dev.broker import Broker
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.commits import read_commits
+from tidegate.kafka.scan import SeenRecord
+from tidegate.ops.tail import tail
 from tidegate.records import Partition
 
 
@@ -58,6 +63,10 @@ class Trail:
     def lines(self) -> list[str]:
         return self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
 
+    def ids(self) -> list[tuple[int, int]]:
+        """The records that reached this, by partition and offset."""
+        return [(int(line.split()[1]), int(line.split()[2])) for line in self.lines()]
+
     def values(self) -> list[str]:
         return [line.split(" ", 4)[4] for line in self.lines()]
 
@@ -87,13 +96,47 @@ class World:
     def run(self, pipeline: tg.Pipeline, until: str = "caught-up") -> tg.Report:
         return pipeline.run(until=until, spark=self.spark, settings=self.settings)  # type: ignore[arg-type]
 
+    def run_leaving_retries(self, pipeline: tg.Pipeline) -> tg.Report:
+        return pipeline.run(until="caught-up", retries="leave", spark=self.spark, settings=self.settings)
+
     def mark(self, partition: int = 0) -> int | None:
         found = self.admin.committed(self.group).get(Partition(self.topic, partition))
         return None if found is None else found.mark
 
+    def copies(self, name: str) -> list[tuple[Copy, SeenRecord]]:
+        """What lies in a topic of the group's own: `dead`, `retry.1s`, `redrive`."""
+        seen = tail(f"{self.group}.{name}", kafka=self.kafka)
+        return [(copy, one) for one in seen if (copy := read_headers(one.headers)) is not None]
+
     def commits(self, partition: int = 0) -> list[int]:
         seen = read_commits(self.kafka, self.group)
         return [one.mark for one in seen if one.mark is not None and one.partition == (self.topic, partition)]
+
+
+class Beside:
+    """Does something beside a run in the main thread, then ends the run with SIGTERM, unless it ends by itself."""
+
+    def __init__(self, do: Callable[[], None], *, stops: bool = True) -> None:
+        self._do = do
+        self._stops = stops
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._do()
+        except BaseException as error:  # noqa: BLE001  # handed to the test below
+            self.error = error
+        # A run that has ended by itself handles signals no more: then it would end the tests.
+        is_running = signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        if is_running and (self._stops or self.error is not None):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def check(self) -> None:
+        self._thread.join(10)
+        if self.error is not None:
+            raise self.error
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import tidegate as tg
-from tests.spark.conftest import World
-from tests.spark.test_membership import Beside
+from tests.spark.conftest import Beside, World
 from tests.support import wait_until
 from tidegate.records import Partition
 

@@ -13,35 +13,9 @@ import pytest
 from confluent_kafka import Consumer
 
 import tidegate as tg
-from tests.spark.conftest import World
+from tests.spark.conftest import Beside, World
 from tests.support import wait_until
 from tidegate.records import Partition
-
-
-class Beside:
-    """Does something beside a run in the main thread, then ends the run with SIGTERM, unless it ends by itself."""
-
-    def __init__(self, do: Callable[[], None], *, stops: bool = True) -> None:
-        self._do = do
-        self._stops = stops
-        self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._do()
-        except BaseException as error:  # noqa: BLE001  # handed to the test below
-            self.error = error
-        # A run that has ended by itself handles signals no more: then it would end the tests.
-        is_running = signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
-        if is_running and (self._stops or self.error is not None):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def check(self) -> None:
-        self._thread.join(10)
-        if self.error is not None:
-            raise self.error
 
 
 def test_one_record_then_silence_is_committed_soon(world: World) -> None:

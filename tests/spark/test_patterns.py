@@ -14,8 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client 
 )
 
 import tidegate as tg
-from tests.spark.conftest import World
-from tests.spark.test_membership import Beside
+from tests.spark.conftest import Beside, World
 from tests.support import wait_until
 from tidegate.records import Partition
 

@@ -52,24 +52,24 @@ def test_a_failed_partition_is_forgotten_with_all_that_waits_of_it() -> None:
     assert waiting.take_due(1) == ["other"]
 
 
-def test_a_hold_ends_with_the_first_record_that_a_sink_takes() -> None:
-    holding = Holding(2, (), 0)
+def test_a_hold_lasts_until_a_sink_takes_a_record() -> None:
+    holding = Holding([0, 0], (), 0)
     holding.hold(10)
     holding.try_again()
     assert (holding.is_on, holding.is_probing) == (False, True)
     holding.hold(20)
-    holding.prove(set())  # a record that a filter dropped proves nothing
     assert (holding.is_on, holding.failed_probes) == (True, 2)
-    holding.prove({1})
+    holding.end()
     assert (holding.is_on, holding.is_probing) == (False, False)
-    assert (holding.known(0), holding.known(1), holding.known(-1)) == (0, 1, 1)
 
 
-def test_what_got_through_in_other_lanes_counts_once() -> None:
-    holding = Holding(1, (5, 5), 0)
-    holding.prove({0})
-    assert holding.known(0) == 6
-    holding.learn([7, 7])
-    assert holding.known(0) == 8
+def test_what_sinks_took_in_other_lanes_counts_beside_our_own_and_once() -> None:
+    taken = [0, 0]
+    holding = Holding(taken, (5, 1, 6), 0)
+    taken[0] += 1
+    assert (holding.known(0), holding.known(1), holding.known(-1)) == (6, 1, 7)
+    holding.learn([7, 1, 8])
+    assert (holding.known(0), holding.known(-1)) == (8, 9)
     holding.learn([])
     assert holding.known(0) == 8
+    assert holding.proofs == [1, 0, 1]

@@ -6,7 +6,7 @@ that alone stays `Unavailable` while others get through is not waited for for ev
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 _NEVER = 0.0
 
@@ -14,10 +14,9 @@ _NEVER = 0.0
 class Holding:
     """The hold of one lane."""
 
-    def __init__(self, sinks: int, known: Sequence[int], failed_probes: int) -> None:
-        self._elsewhere = list(known) or [0] * (sinks + 1)
-        self.proofs = [0] * (sinks + 1)
-        """Records that got through in this round: per sink, and through any at the end."""
+    def __init__(self, taken: Sequence[int], known: Sequence[int], failed_probes: int) -> None:
+        self._taken = taken
+        self._elsewhere = list(known) or [0] * (len(taken) + 1)
         self.failed_probes = failed_probes
         self.until = _NEVER
 
@@ -40,21 +39,21 @@ class Holding:
         """It has waited long enough: the next record looks whether the sink is back."""
         self.until = _NEVER
 
-    def prove(self, sinks: Collection[int]) -> None:
-        """These sinks took a record: they are there."""
-        if not sinks:
-            return
-        for number in sinks:
-            self.proofs[number] += 1
-        self.proofs[-1] += 1
+    def end(self) -> None:
+        """A sink took a record: it is there."""
         self.until = _NEVER
         self.failed_probes = 0
 
+    @property
+    def proofs(self) -> list[int]:
+        """What the sinks took in this round: each of them, and all together at the end."""
+        return [*self._taken, sum(self._taken)]
+
     def learn(self, proofs: Sequence[int]) -> None:
-        """Take how many records got through in all other rounds."""
+        """Take what the sinks took in all other rounds."""
         if len(proofs) == len(self._elsewhere):
             self._elsewhere = list(proofs)
 
     def known(self, sink: int) -> int:
-        """How many records are known to have got through this sink; -1: through any."""
+        """How many records this sink is known to have taken; -1: any sink."""
         return self._elsewhere[sink] + self.proofs[sink]

@@ -91,7 +91,7 @@ class Round:
 
     def _pass_gaps(self) -> None:
         """Where the end of a log was reached, markers and gaps before it hold nothing."""
-        for partition, end in self._reader.take_ends().items():
+        for partition, end in self._reader.take_ends(self._work.unfinished).items():
             self._books.reach(partition, end)
 
     def go_live(self, limits: Limits) -> None:

@@ -61,9 +61,8 @@ class Work:
         self._own = {item.partition.topic for item in lease.partitions} & set(tools.delays)
         self._looks_up = books.has_news_of(lease)
         self._broker_ahead_ms = None if lease.broker_ms is None else lease.broker_ms - time.monotonic() * 1000
-        self._holds = tools.plan.policy.holds
         failed_probes = max((one.tries.unavailable for item in lease.partitions for one in item.open), default=0)
-        self.holding = Holding(len(tools.plan.sinks), lease.proofs, failed_probes)
+        self.holding = Holding(tools.runner.taken, lease.proofs, failed_probes)
         self._is_backlogs_turn = False
         self.is_stopping = False
         """Set from outside: begin no more records."""
@@ -110,6 +109,10 @@ class Work:
             return self.run(due)
         return self._run_backlog() if self._backlog else 0
 
+    def unfinished(self) -> set[Partition]:
+        """Return the partitions of which records were read and are not through."""
+        return self._waiting.partitions | {place(message) for message in self._backlog}
+
     def _run_backlog(self) -> int:
         backlog, self._backlog = self._backlog, []
         return self.run(backlog)
@@ -133,8 +136,7 @@ class Work:
         has_own = bool(self._own) and any(message.topic() in self._own for message in batch)
         at = 0
         while at < len(batch) and not self.is_stopping and not self.holding.is_on:
-            looks = self._looks_up or has_own or self._waiting or (self._holds and at == 0) or self.holding.is_probing
-            if looks:
+            if self._looks_up or has_own or self._waiting or self.holding.is_probing:
                 books.pass_one(at + 1)
                 self._look_at(batch[at])
                 at += 1
@@ -219,6 +221,7 @@ class Work:
         self._hand.attempt = 1 + tries.failed + (copy.attempt if copy is not None else 0)
         self._runner.resume(done)
         self._hand.message = message
+        taken = sum(self._runner.taken)
         try:
             self._runner.run_noting(message.value())
         except BaseException as error:  # noqa: BLE001  # whatever a user's function raises fails its record, no more
@@ -227,7 +230,8 @@ class Work:
         else:
             self._hand.message = None
             self._books.settle(message)
-            self.holding.prove(self._runner.wrote)
+            if sum(self._runner.taken) > taken:  # a record that a filter dropped proves nothing
+                self.holding.end()
         self._hand.copy, self._hand.attempt = None, 1
 
     # --- a record that failed
@@ -316,7 +320,7 @@ class Work:
             return
         reason = (
             f"its copy cannot be written to {failed.topic}: {error.happened} "
-            f"(it failed with {failed.failure.error_type}: {failed.failure.message})"
+            f"(it failed with {failed.failure.error_type}: {failed.failure.message[:200]})"
         )
         self._stop_at(message, failure_of(message, CopyRefused(reason), failed.failure.attempts), failed.done)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -99,14 +99,15 @@ class Reader:
         """Note, at the end of a round, how far the work on a partition has come: what follows lies in memory."""
         self._positions[partition] = position
 
-    def take_ends(self) -> dict[Partition, int]:
+    def take_ends(self, unfinished: Callable[[], Collection[Partition]]) -> dict[Partition, int]:
         """Return the log ends that were reached, markers and gaps included; each is given once.
 
-        An end is held back while records of its partition wait in memory.
+        An end is held back while records of its partition wait in memory, here or with the caller: the mark
+        would jump over them.
         """
         if not self._ends:
             return {}
-        waiting = {(message.topic(), message.partition()) for message in self._leftover}
+        waiting = {(message.topic(), message.partition()) for message in self._leftover} | set(unfinished())
         ready = {partition: end for partition, end in self._ends.items() if partition not in waiting}
         for partition in ready:
             del self._ends[partition]
