@@ -23,6 +23,8 @@ Partitions = list[Partition]
 
 ANSWER_SECONDS = 30.0
 WARN_AGAIN_SECONDS = 30.0
+ARRIVAL_SECONDS = 2.0
+"""The client gives a commit up that is refused again and again after 0.6 s."""
 
 
 @dataclass(frozen=True)
@@ -146,11 +148,31 @@ class Member:
 
     def commit_now(self, positions: Mapping[Partition, Commit]) -> dict[Partition, Refused]:
         """Commit and wait for the broker's answer; return what it refused."""
+        self._let_arrive(positions)
         try:
             answers = self._consumer.commit(offsets=_offsets(positions), asynchronous=False) or []
         except KafkaException as error:
             return dict.fromkeys(positions, self._refused(error.args[0]))
         return {_partition(answer): self._refused(answer.error) for answer in answers if answer.error is not None}
+
+    def _let_arrive(self, partitions: Iterable[Partition]) -> None:
+        """Wait for a commit of these partitions that is on its way.
+
+        Otherwise: a loading coordinator refuses it, ours is taken, the client sends the refused one again by itself,
+        and the older mark lies over the newer. Its answer comes through `poll`, which ends the process when it is
+        called from inside a callback; so the broker is asked whether it has it.
+        """
+        awaited = {tp: one for tp, one in (self._sent or {}).items() if tp in set(partitions)}
+        while awaited and time.monotonic() < self._sent_at + ARRIVAL_SECONDS and self._committed(awaited) != awaited:
+            time.sleep(0.02)  # between two questions
+
+    def _committed(self, partitions: Iterable[Partition]) -> dict[Partition, Commit]:
+        asked = [TopicPartition(one.topic, one.number) for one in partitions]
+        try:
+            answers = self._consumer.committed(asked, timeout=ARRIVAL_SECONDS)
+        except KafkaException:
+            return {}
+        return {_partition(one): Commit(one.offset, one.metadata or "") for one in answers}
 
     def leave(self, within_seconds: float = 10.0) -> None:
         """Leave the group, so that the partitions go to others at once. Everything must be committed before.

@@ -1,8 +1,20 @@
-"""For tests of pipelines: a log that survives every crash, and the laws checked against it."""
+"""For tests of pipelines: a log that survives every crash, the laws checked against it, and a broker disturbed."""
 
 from __future__ import annotations
 
 from tidegate.testing.laws import Breach, check_laws
+from tidegate.testing.proxy import Delay, Disturbance, KafkaProxy, RefuseCommits
 from tidegate.testing.record_log import Entries, Event, Fault, RecordLog
 
-__all__ = ["Breach", "Entries", "Event", "Fault", "RecordLog", "check_laws"]
+__all__ = [
+    "Breach",
+    "Delay",
+    "Disturbance",
+    "Entries",
+    "Event",
+    "Fault",
+    "KafkaProxy",
+    "RecordLog",
+    "RefuseCommits",
+    "check_laws",
+]

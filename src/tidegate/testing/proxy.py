@@ -1,0 +1,219 @@
+"""A TCP proxy in front of a Kafka broker, which delays, refuses and cuts, and counts how often it did.
+
+A broker tells its clients where to go on, so it has to name the proxy, which is therefore made first:
+
+    with KafkaProxy() as proxy, Broker(settings={"advertised.listeners": f"PLAINTEXT://{proxy.bootstrap}"}) as broker:
+        proxy.forward_to(broker.bootstrap)
+        with proxy.under(RefuseCommits(COORDINATOR_LOAD_IN_PROGRESS)) as refusal:
+            ...
+        assert refusal.struck
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Collection, Iterator
+from typing import Self, TypeVar
+
+from tidegate.testing.requests import OFFSET_COMMIT, Request, read_request, refused_commit
+
+HOST = "127.0.0.1"
+
+
+class Disturbance:
+    """Something that happens to requests while it is on. Switched on and off by a proxy, as often as wanted."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        self.struck = 0
+        """How many requests it has struck, those included that it still holds."""
+
+    def begin(self) -> None:
+        """It is on from here."""
+        self._is_over.clear()
+
+    def end(self) -> None:
+        """It is off from here, also for what it still holds."""
+        self._is_over.set()
+
+    def meet(self, request: Request) -> bytes | None:
+        """Do it to a request: return the answer that the client gets, or None to pass the request on."""
+        raise NotImplementedError
+
+    def _strike(self) -> None:
+        with self._lock:
+            self.struck += 1
+
+
+class Delay(Disturbance):
+    """Requests of these api keys reach the broker so many seconds later.
+
+    Those behind them on the same connection wait too, heartbeats included, as they do at a slow broker.
+    """
+
+    def __init__(self, api_keys: Collection[int], *, seconds: float) -> None:
+        super().__init__()
+        self._api_keys = frozenset(api_keys)
+        self._seconds = seconds
+        self._held = 0
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether a request waits in this moment."""
+        return self._held > 0
+
+    def meet(self, request: Request) -> bytes | None:
+        """Hold the request back, then pass it on."""
+        if request.api_key in self._api_keys and not self._is_over.is_set():
+            self._strike()
+            self._hold()
+        return None
+
+    def _hold(self) -> None:
+        with self._lock:
+            self._held += 1
+        self._is_over.wait(self._seconds)
+        with self._lock:
+            self._held -= 1
+
+
+class RefuseCommits(Disturbance):
+    """Commits are answered with this error of Kafka's; the broker never sees them."""
+
+    def __init__(self, error: int) -> None:
+        super().__init__()
+        self._error = error
+
+    def meet(self, request: Request) -> bytes | None:
+        """Refuse a commit, pass everything else on."""
+        if request.api_key != OFFSET_COMMIT or self._is_over.is_set():
+            return None
+        self._strike()
+        return refused_commit(request, self._error)
+
+
+AnyDisturbance = TypeVar("AnyDisturbance", bound=Disturbance)
+
+
+class KafkaProxy:
+    """Carries connections to a broker, in threads of this process.
+
+    Each connection has one request at a time on its way, as inside a broker: answers keep their order.
+    Not for producers that want no answer (`acks=0`).
+    """
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server((HOST, 0))
+        self._broker: tuple[str, int] | None = None
+        self._disturbances: list[Disturbance] = []
+        self._connections: dict[socket.socket, socket.socket] = {}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, name="kafka-proxy", daemon=True).start()
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for clients, and the one that the broker must advertise."""
+        return f"{HOST}:{self._listener.getsockname()[1]}"
+
+    def forward_to(self, bootstrap: str) -> None:
+        """Name the broker; until then every connection is closed at once."""
+        host, _, port = bootstrap.rpartition(":")
+        self._broker = (host, int(port))
+
+    @contextlib.contextmanager
+    def under(self, disturbance: AnyDisturbance) -> Iterator[AnyDisturbance]:
+        """Disturb every request from here on, until the block ends."""
+        disturbance.begin()
+        self._disturbances = [*self._disturbances, disturbance]
+        try:
+            yield disturbance
+        finally:
+            self._disturbances = [one for one in self._disturbances if one is not disturbance]
+            disturbance.end()
+
+    def cut(self) -> int:
+        """End every connection, whatever is on its way; clients may connect again. Return how many there were."""
+        with self._lock:
+            cut = list(self._connections.items())
+        for pair in cut:
+            for end in pair:
+                # One of the two may be gone already.
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+        return len(cut)
+
+    def close(self) -> None:
+        """Take no more connections, and end those that there are."""
+        # Closing alone leaves the thread in its accept.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for disturbance in self._disturbances:
+            disturbance.end()
+        self.cut()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), name="kafka-proxy-line", daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        # Either side may hang up at any time: the other is hung up on, too.
+        with client, contextlib.suppress(OSError):
+            if self._broker is None:
+                return
+            with socket.create_connection(self._broker) as broker:
+                with self._lock:
+                    self._connections[client] = broker
+                try:
+                    self._carry(client, broker)
+                finally:
+                    with self._lock:
+                        del self._connections[client]
+
+    def _carry(self, client: socket.socket, broker: socket.socket) -> None:
+        while (frame := _read_frame(client)) is not None:
+            answer = self._disturb(read_request(frame))
+            if answer is None:
+                _write_frame(broker, frame)
+                answer = _read_frame(broker)
+            if answer is None:
+                return
+            _write_frame(client, answer)
+
+    def _disturb(self, request: Request) -> bytes | None:
+        for disturbance in self._disturbances:
+            answer = disturbance.meet(request)
+            if answer is not None:
+                return answer
+        return None
+
+
+def _read_frame(end: socket.socket) -> bytes | None:
+    """Return what stands behind the next length; None where the connection ends."""
+    length = _read(end, 4)
+    return None if length is None else _read(end, int.from_bytes(length))
+
+
+def _read(end: socket.socket, size: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < size:
+        part = end.recv(min(size - len(parts), 1 << 20))
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
+
+
+def _write_frame(end: socket.socket, frame: bytes) -> None:
+    end.sendall(len(frame).to_bytes(4) + frame)

@@ -1,0 +1,116 @@
+"""Pure: what a proxy has to know of Kafka's requests: their heads, and how a commit is refused."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+OFFSET_COMMIT = 8
+"""The api key of commits."""
+
+COORDINATOR_LOAD_IN_PROGRESS = 14
+ILLEGAL_GENERATION = 22
+REBALANCE_IN_PROGRESS = 27
+
+_COMPACT_COMMITS = range(8, 11)
+_COMMITS_BY_TOPIC_ID = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of a client."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    frame: bytes
+    """All of it but the length."""
+
+
+def read_request(frame: bytes) -> Request:
+    """Read the head of a request."""
+    api_key, version, correlation_id = struct.unpack_from(">hhi", frame)
+    return Request(api_key, version, correlation_id, frame)
+
+
+def refused_commit(request: Request, error: int) -> bytes:
+    """Return the answer that refuses each partition of a commit. The versions that today's clients send: 8 to 10."""
+    if request.version not in _COMPACT_COMMITS:
+        raise NotImplementedError(f"commits of version {request.version} cannot be refused, only those of 8 to 10")
+    words = _Words(request.frame)
+    words.take(8)  # api key, version, correlation id
+    words.take(max(0, words.number(">h")))  # the client's name
+    words.skip_tags()
+    words.text()  # group
+    words.take(4)  # generation
+    words.text()  # member
+    words.text()  # instance
+    topics = [_refused_topic(words, request.version, error) for _ in range(words.count())]
+    start = struct.pack(">ibi", request.correlation_id, 0, 0)  # no tags, no throttling
+    return start + _array(topics) + b"\0"
+
+
+def _refused_topic(words: _Words, version: int, error: int) -> bytes:
+    name = words.take(16) if version >= _COMMITS_BY_TOPIC_ID else words.text()
+    partitions = []
+    for _ in range(words.count()):
+        partitions.append(words.take(4) + struct.pack(">hb", error, 0))
+        words.take(8 + 4)  # offset, leader epoch
+        words.text()  # metadata
+        words.skip_tags()
+    words.skip_tags()
+    return name + _array(partitions) + b"\0"
+
+
+class _Words:
+    """Reads the parts of a request one after the other, in Kafka's compact coding."""
+
+    def __init__(self, frame: bytes) -> None:
+        self._frame = frame
+        self._at = 0
+
+    def take(self, size: int) -> bytes:
+        part = self._frame[self._at : self._at + size]
+        if len(part) < size:
+            raise ValueError("a request ended before its time")
+        self._at += size
+        return part
+
+    def number(self, kind: str) -> int:
+        return int(struct.unpack(kind, self.take(struct.calcsize(kind)))[0])
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    def count(self) -> int:
+        """The size of what follows; 0 for what is null."""
+        return max(0, self.varint() - 1)
+
+    def text(self) -> bytes:
+        """A text with its own length in front, as it stands."""
+        begin = self._at
+        self.take(self.count())
+        return self._frame[begin : self._at]
+
+    def skip_tags(self) -> None:
+        for _ in range(self.varint()):
+            self.varint()
+            self.take(self.varint())
+
+
+def _array(items: list[bytes]) -> bytes:
+    return _varint(len(items) + 1) + b"".join(items)
+
+
+def _varint(value: int) -> bytes:
+    coded = bytearray()
+    while value >= 0x80:
+        coded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*coded, value])

@@ -1,0 +1,161 @@
+"""Commits refused, late or cut off in mid-flight: the run goes on, and nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.conftest import Scene, evenly, new_name
+from tests.acceptance.program import Program
+from tidegate.dev.broker import Broker
+from tidegate.testing import Delay, KafkaProxy, RefuseCommits
+from tidegate.testing.requests import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    ILLEGAL_GENERATION,
+    OFFSET_COMMIT,
+    REBALANCE_IN_PROGRESS,
+)
+
+CHANNEL = [pytest.param("true", id="live"), pytest.param("false", id="plain")]
+LONG_SESSION = ("--set", "session_timeout=45s")
+"""Heartbeats wait behind a late commit: the member must not be given up for that."""
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[KafkaProxy]:
+    """A broker of its own for this file; whoever asks it where it is, is told of the proxy."""
+    with KafkaProxy() as made, Broker(settings={"advertised.listeners": f"PLAINTEXT://{made.bootstrap}"}) as own:
+        made.forward_to(own.bootstrap)
+        yield made
+
+
+@pytest.fixture
+def disturbed(proxy: KafkaProxy, tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(proxy.bootstrap, tmp_path, new_name())
+    yield made
+    made.clean_up()
+
+
+def wait_for_more_records(scene: Scene, program: Program) -> None:
+    scene.wait_for_records(scene.log.count(driver=program.pid) + 100, program)
+
+
+def finish(scene: Scene, program: Program) -> None:
+    """Everything is committed in the end, and the program stops in good order."""
+    program.wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything committed")
+    program.send(signal.SIGTERM)
+    ended = program.wait(within=60)
+    assert ended.code == 0, ended.err
+    assert "Traceback" not in ended.err, ended.err
+
+
+def check_each_record_ran_once(scene: Scene) -> None:
+    assert scene.breaches() == []
+    settled = [(one.partition.topic, one.partition.number, one.record_offset) for one in scene.log.read().settled]
+    assert sorted(settled) == sorted(scene.produced)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("live", CHANNEL)
+@pytest.mark.parametrize(
+    "error",
+    [pytest.param(COORDINATOR_LOAD_IN_PROGRESS, id="loading"), pytest.param(REBALANCE_IN_PROGRESS, id="rebalancing")],
+)
+def test_commits_that_are_refused_for_a_while_are_sent_again(
+    disturbed: Scene, proxy: KafkaProxy, error: int, live: str
+) -> None:
+    disturbed.fill(4, evenly(6000, 4))
+    program = disturbed.start("slow.py", "--set", f"live={live}", SECONDS_EACH="0.003")
+    disturbed.wait_for_records(200, program)
+    with proxy.under(RefuseCommits(error)) as refusal:
+        program.wait_until(lambda: refusal.struck > 0, within=30, what="a refusal")
+        stood = disturbed.marks()
+        program.wait_until(lambda: "was refused" in program.err, within=60, what="a word about it")
+        wait_for_more_records(disturbed, program)
+        assert disturbed.marks() == stood, "the broker has seen none of these commits"
+        assert disturbed.log.count() < len(disturbed.produced), "the refusals came after the work"
+    finish(disturbed, program)
+    check_each_record_ran_once(disturbed)
+
+
+@pytest.mark.timeout(240)
+def test_a_commit_refused_for_its_generation_costs_the_partitions_and_loses_nothing(
+    disturbed: Scene, proxy: KafkaProxy
+) -> None:
+    disturbed.fill(4, evenly(6000, 4))
+    program = disturbed.start("slow.py", SECONDS_EACH="0.003")
+    disturbed.wait_for_records(200, program)
+    with proxy.under(RefuseCommits(ILLEGAL_GENERATION)) as refusal:
+        program.wait_until(lambda: "partitions lost" in program.err, within=60, what="it gives its partitions up")
+        assert refusal.struck > 0
+
+    def has_them_again() -> bool:
+        # What it had in work since its last commit is open from here on; its rounds end some moments later.
+        disturbed.log.fault("partitions_lost")
+        return program.err.count("partitions gained") >= 2
+
+    program.wait_until(has_them_again, within=60, what="it has them again")
+    assert disturbed.marks() != disturbed.ends, "the refusals came after the work"
+    finish(disturbed, program)
+    assert disturbed.breaches() == []
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("live", CHANNEL)
+def test_a_stop_waits_for_a_late_commit(disturbed: Scene, proxy: KafkaProxy, live: str) -> None:
+    disturbed.fill(4, evenly(10_000, 4))
+    program = disturbed.start("slow.py", "--set", f"live={live}", *LONG_SESSION, SECONDS_EACH="0.003")
+    disturbed.wait_for_records(200, program)
+    with proxy.under(Delay([OFFSET_COMMIT], seconds=3.0)) as delay:
+        program.wait_until(lambda: delay.struck >= 2 and delay.is_holding, within=60, what="late commits")
+        program.send(signal.SIGTERM)
+        assert delay.is_holding, "the signal came between two commits"
+        ended = program.wait(within=60)
+    assert ended.code == 0, ended.err
+    assert "Traceback" not in ended.err, ended.err
+    settled = disturbed.log.count()
+    assert 200 <= settled < len(disturbed.produced), "the stop came after the work"
+    assert sum(disturbed.marks().values()) == settled, "what was settled is committed"
+
+    rest = disturbed.start("slow.py", "--until", "caught-up")
+    assert rest.wait(within=120).code == 0
+    assert disturbed.marks() == disturbed.ends
+    check_each_record_ran_once(disturbed)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("live", CHANNEL)
+def test_late_commits_hold_no_work_up(disturbed: Scene, proxy: KafkaProxy, live: str) -> None:
+    disturbed.fill(4, evenly(4000, 4))
+    program = disturbed.start("slow.py", "--set", f"live={live}", *LONG_SESSION, SECONDS_EACH="0.002")
+    disturbed.wait_for_records(100, program)
+    with proxy.under(Delay([OFFSET_COMMIT], seconds=3600.0)) as hold:
+        program.wait_until(lambda: hold.is_holding, within=60, what="a commit on its way")
+        stood = disturbed.marks()
+        wait_for_more_records(disturbed, program)
+        assert disturbed.marks() == stood
+        assert hold.is_holding, "work went on while the commit was on its way"
+    with proxy.under(Delay([OFFSET_COMMIT], seconds=3.0)) as delay:
+        finish(disturbed, program)
+    assert delay.struck > 0, "the last commits were late, too"
+    check_each_record_ran_once(disturbed)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("live", CHANNEL)
+def test_a_run_outlives_its_connections(disturbed: Scene, proxy: KafkaProxy, live: str) -> None:
+    disturbed.fill(4, evenly(8000, 4))
+    program = disturbed.start("slow.py", "--set", f"live={live}", *LONG_SESSION, SECONDS_EACH="0.003")
+    disturbed.wait_for_records(200, program)
+    for _ in range(3):
+        assert proxy.cut() > 0
+        wait_for_more_records(disturbed, program)
+    with proxy.under(Delay([OFFSET_COMMIT], seconds=60.0)) as delay:
+        program.wait_until(lambda: delay.is_holding, within=60, what="a commit on its way")
+        assert proxy.cut() > 0, "the commit goes down with its connection"
+    assert disturbed.log.count() < len(disturbed.produced), "the cuts came after the work"
+    finish(disturbed, program)
+    check_each_record_ran_once(disturbed)

@@ -1,0 +1,90 @@
+"""The proxy does to requests what it says, counts it, and does nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from tests.support import wait_until
+from tidegate.dev.broker import Broker
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.connection import Kafka
+from tidegate.ops.produce import Message, produce
+from tidegate.records import Partition
+from tidegate.testing import Delay, KafkaProxy, RefuseCommits
+from tidegate.testing.requests import OFFSET_COMMIT
+
+TOPICS = ("a", "b")
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[KafkaProxy]:
+    with KafkaProxy() as made, Broker(settings={"advertised.listeners": f"PLAINTEXT://{made.bootstrap}"}) as broker:
+        made.forward_to(broker.bootstrap)
+        admin = Admin(Kafka(made.bootstrap), 20.0)
+        for topic in TOPICS:
+            admin.create_topic(topic, 2)
+        yield made
+
+
+@pytest.fixture
+def consumer(proxy: KafkaProxy, request: pytest.FixtureRequest) -> Iterator[Consumer]:
+    made = Consumer({"bootstrap.servers": proxy.bootstrap, "group.id": request.node.name})
+    yield made
+    made.close()
+
+
+def commit(consumer: Consumer, mark: int) -> dict[tuple[str, int], int | None]:
+    """Commit one mark for all partitions; return the errors of each."""
+    places = [TopicPartition(topic, number, mark, "a word") for topic in TOPICS for number in (0, 1)]
+    try:
+        answers = consumer.commit(offsets=places, asynchronous=False)
+    except KafkaException as error:
+        return {(one.topic, one.partition): error.args[0].code() for one in places}
+    assert answers is not None
+    return {(one.topic, one.partition): None if one.error is None else one.error.code() for one in answers}
+
+
+def marks(proxy: KafkaProxy, group: str) -> set[int]:
+    places = [Partition(topic, number) for topic in TOPICS for number in (0, 1)]
+    return {one.mark for one in Admin(Kafka(proxy.bootstrap), 20.0).committed(group, places).values()}
+
+
+def test_a_refused_commit_is_refused_for_each_partition_and_never_stored(
+    proxy: KafkaProxy, consumer: Consumer, request: pytest.FixtureRequest
+) -> None:
+    assert set(commit(consumer, 3).values()) == {None}
+    with proxy.under(RefuseCommits(KafkaError.ILLEGAL_GENERATION)) as refusal:
+        errors = commit(consumer, 5)
+    assert len(errors) == 4
+    assert set(errors.values()) == {KafkaError.ILLEGAL_GENERATION}
+    assert refusal.struck == 1
+    assert marks(proxy, request.node.name) == {3}
+    assert set(commit(consumer, 5).values()) == {None}
+    assert refusal.struck == 1, "it is off"
+    assert marks(proxy, request.node.name) == {5}
+
+
+def test_a_delayed_commit_arrives_later_and_one_that_is_let_go_at_once(proxy: KafkaProxy, consumer: Consumer) -> None:
+    assert set(commit(consumer, 1).values()) == {None}
+    with proxy.under(Delay([OFFSET_COMMIT], seconds=1.0)) as delay:
+        began = time.monotonic()
+        assert set(commit(consumer, 2).values()) == {None}
+        assert time.monotonic() - began >= 1.0
+    assert (delay.struck, delay.is_holding) == (1, False)
+
+    with proxy.under(Delay([OFFSET_COMMIT], seconds=3600.0)) as delay:
+        consumer.commit(offsets=[TopicPartition("a", 0, 3)], asynchronous=True)
+        wait_until(lambda: delay.is_holding, within=10, what="a commit is held")
+    wait_until(lambda: not delay.is_holding, within=10, what="it is let go")
+
+
+def test_clients_come_back_after_a_cut(proxy: KafkaProxy, consumer: Consumer) -> None:
+    assert set(commit(consumer, 1).values()) == {None}
+    assert proxy.cut() > 0
+    wait_until(lambda: set(commit(consumer, 2).values()) == {None}, within=20, what="a commit is taken again")
+    report = produce("a", [Message(b"x" * 900_000, partition=0)], kafka=Kafka(proxy.bootstrap))
+    assert [one.first_offset for one in report.partitions] == [0]
