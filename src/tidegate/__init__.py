@@ -21,8 +21,10 @@ from tidegate.errors import (
 )
 from tidegate.formats import json, text
 from tidegate.kafka.connection import Kafka
+from tidegate.ops.dead_letters import DeadLetter, dead_letters
 from tidegate.ops.offsets import GroupOffsets, offsets
 from tidegate.ops.produce import Delivery, Message, produce
+from tidegate.ops.redrive import RedriveReport, redrive
 from tidegate.pipeline import Pipeline, from_kafka
 from tidegate.places import at
 from tidegate.records import Failure, Partition, Record, Report
@@ -33,6 +35,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BrokerRefused",
     "BrokerUnreachable",
+    "DeadLetter",
     "Delivery",
     "DeliveryFailed",
     "Failure",
@@ -45,6 +48,7 @@ __all__ = [
     "Pipeline",
     "Record",
     "RecordsLost",
+    "RedriveReport",
     "Report",
     "Resource",
     "Secret",
@@ -58,10 +62,12 @@ __all__ = [
     "WorkerDied",
     "at",
     "current",
+    "dead_letters",
     "from_kafka",
     "json",
     "offsets",
     "produce",
+    "redrive",
     "resource",
     "secret",
     "text",
