@@ -37,7 +37,7 @@ _NO_TERMINAL_WIDTH = 10_000
 _CUT_WIDTH = 120
 _FIRST_BYTES = 16
 _GAP = 2
-_SHORTEST_CUT = 20
+_SHORTEST_CUT = 12
 
 
 def chosen_cluster(bootstrap: str | None, client: Sequence[str] | None) -> Cluster:

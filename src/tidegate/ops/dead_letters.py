@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.25
 _LARGEST = 2**63 - 1
 _SUFFIX = dead_topic("")
-_CLOCKS_APART_MS = 60_000
+_CLOCKS_APART_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
