@@ -197,11 +197,11 @@ class Redriving:
         )
 
     def _failed(self, failure: TidegateError, place: Place | None, sent: int) -> DeliveryFailed:
-        which = "" if place is None else f" at {place[0]}:{place[1]} of {self._dead.info.name}"
+        where = "" if place is None else f", at the dead letter {place[0]}:{place[1]} of {self._dead.info.name}"
+        known = "noted as sent" if self.is_elsewhere else "sent"
         return DeliveryFailed(
-            f"the redrive ended after {counted(sent, 'record')}: the dead letter{which} was not sent to {self.to}: "
-            f"{failure.happened}",
-            f"{failure.cure}; then run it again: what was sent is not sent twice",
+            f"the redrive to {self.to} ended after {counted(sent, 'record')}{where}: {failure.happened}",
+            f"{failure.cure}; then run it again: what was {known} is not sent twice",
         )
 
 
