@@ -216,6 +216,32 @@ def test_a_letter_that_is_refused_ends_the_redrive_and_the_next_one_goes_on(yard
     assert sorted(yard.redriven_ids()) == yard.ids([0, 1, 2])
 
 
+def test_a_redrive_to_another_topic_that_is_killed_repeats_only_what_was_on_its_way(yard: Graveyard) -> None:
+    target, number_of_letters = f"elsewhere-{yard.group}", 5_000
+    yard.admin.create_topic(target, 2)
+    yard.bury(*(Letter(number, partition=number % 2) for number in range(number_of_letters)))
+
+    def ids() -> Counter[str]:
+        return Counter((dict(record.headers)["tidegate-id"] or b"").decode() for record in yard.records(target))
+
+    with yard.command("redrive", "--to", target, "--yes", "--rate", "1500/s") as process:
+        places = yard.admin.describe([target])[target].each_partition()
+        wait_until(lambda: sum(yard.admin.ends(places).values()) > 1_000, within=60, what="a fifth has arrived")
+        process.kill()
+        process.communicate(timeout=30)
+    before = ids()
+    assert process.returncode == -9
+    assert 1_000 < before.total() < number_of_letters, "the kill did not come in the middle"
+    yard.run("redrive", "--to", target, "--yes")
+
+    after = ids()
+    assert set(after) == set(yard.ids(range(number_of_letters))), "every id"
+    assert set(before.values()) == {1}
+    repeated = {one for one, times in after.items() if times > 1}
+    assert len(repeated) <= 1_000, "as many as may be open"
+    assert repeated <= set(before), "only what had gone before the kill"
+
+
 def test_what_went_elsewhere_but_could_not_be_noted_is_told(yard: Graveyard) -> None:
     target = f"elsewhere-{yard.group}"
     yard.admin.create_topic(target)

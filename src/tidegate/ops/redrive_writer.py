@@ -122,14 +122,17 @@ class Sending:
         return number if is_home else None
 
     def _take(self, place: Place, size: int, ack: Ack) -> None:
-        self._open -= 1
         self._open_bytes -= size
-        if ack.error is not None:
-            self._fail(place, ack.error)
-        else:
+        if ack.error is None:
             self.sent += 1
             if self._is_elsewhere:
-                self._to_note.append(place)  # written outside of this callback: the writer is busy calling it
+                # Open until it is noted, so that a kill repeats no more than may be open. The note is written outside
+                # of this callback: the writer is busy calling it.
+                self._to_note.append(place)
+                return
+        else:
+            self._fail(place, ack.error)
+        self._open -= 1
 
     def _look(self, wait_seconds: float) -> None:
         self._writer.poll(wait_seconds)
@@ -147,6 +150,7 @@ class Sending:
             self._on_progress(self.sent)
 
     def _take_note(self, place: Place, ack: Ack) -> None:
+        self._open -= 1
         if ack.error is not None:
             self._fail(place, ack.error)
 
