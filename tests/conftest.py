@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,10 @@ from tidegate.dev.broker import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+
+# Where the tests run in the background Ctrl-C is ignored, and every process that they start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _BROKER = pytest.StashKey[Broker]()
 _LOG_LINES = 60

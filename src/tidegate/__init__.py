@@ -24,8 +24,10 @@ from tidegate.errors import (
 )
 from tidegate.formats import json, text
 from tidegate.kafka.connection import Kafka
+from tidegate.ops.dead_letters import DeadLetter, dead_letters
 from tidegate.ops.offsets import GroupOffsets, offsets
 from tidegate.ops.produce import Delivery, Message, produce
+from tidegate.ops.redrive import RedriveReport, redrive
 from tidegate.pipeline import Pipeline, from_kafka
 from tidegate.places import at
 from tidegate.policy import dead_letter, hold, retry, retry_later, skip, stop
@@ -37,6 +39,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BrokerRefused",
     "BrokerUnreachable",
+    "DeadLetter",
     "Delivery",
     "DeliveryFailed",
     "Failure",
@@ -49,6 +52,7 @@ __all__ = [
     "Pipeline",
     "Record",
     "RecordsLost",
+    "RedriveReport",
     "Reject",
     "Report",
     "Resource",
@@ -66,11 +70,13 @@ __all__ = [
     "at",
     "current",
     "dead_letter",
+    "dead_letters",
     "from_kafka",
     "hold",
     "json",
     "offsets",
     "produce",
+    "redrive",
     "resource",
     "retry",
     "retry_later",

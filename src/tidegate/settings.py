@@ -50,6 +50,22 @@ def seconds(duration: str | float) -> float:
     return float(duration)
 
 
+_RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*/\s*(s|m|h|d)\s*")
+
+
+def rate_per_second(rate: str | float) -> float:
+    """Turn a rate such as `"100/s"`, `"6000/m"` or `0.5` (per second) into a number per second."""
+    found = 0.0
+    if isinstance(rate, str):
+        if (match := _RATE.fullmatch(rate)) is not None:
+            found = float(match.group(1)) / _UNITS[match.group(2)]
+    elif not isinstance(rate, bool) and isinstance(rate, int | float):
+        found = float(rate)
+    if not 0 < found < float("inf"):
+        raise SettingsError(f"{rate!r} is not a rate", 'write it like "100/s", "6000/m" or "50/h", and above zero')
+    return found
+
+
 def _seconds_or_number(value: object) -> float:
     if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
         return float(value)  # the environment knows text only

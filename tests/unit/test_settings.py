@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,7 +11,7 @@ import tidegate as tg
 from tidegate import settings
 from tidegate.errors import SettingsError
 from tidegate.kafka.connection import kafka_of
-from tidegate.settings import Settings, environment_name, resolve, seconds
+from tidegate.settings import Settings, environment_name, rate_per_second, resolve, seconds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +51,29 @@ NO_DURATIONS: list[object] = [
     None,
     [5],
 ]
+
+
+RATES: list[tuple[str | float, float, str]] = [
+    ("100/s", 100.0, "per second"),
+    ("6000/m", 100.0, "per minute"),
+    ("36/h", 0.01, "per hour"),
+    ("0.5/s", 0.5, "less than one"),
+    (" 5 / s ", 5.0, "spaces do not matter"),
+    (7, 7.0, "a number is per second"),
+]
+NO_RATES: list[Any] = ["", "100", "100/", "/s", "100/ms", "-1/s", "0/s", "1e3/s", "1" * 400 + "/s", 0, -1, float("nan")]
+NO_RATES += [float("inf"), True, None, [5]]
+
+
+@pytest.mark.parametrize(("given", "expected", "because"), RATES, ids=[row[2] for row in RATES])
+def test_a_rate_is_read(given: str | float, expected: float, because: str) -> None:
+    assert rate_per_second(given) == pytest.approx(expected), because
+
+
+@pytest.mark.parametrize("given", NO_RATES, ids=lambda given: repr(given)[:20])
+def test_what_is_no_rate_is_refused_with_the_cure(given: Any) -> None:
+    with pytest.raises(SettingsError, match='is not a rate; write it like "100/s"'):
+        rate_per_second(given)
 
 
 @pytest.mark.parametrize(("given", "expected", "because"), DURATIONS, ids=[str(row[0]) for row in DURATIONS])

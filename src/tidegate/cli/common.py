@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +17,7 @@ from tidegate.errors import SettingsError
 from tidegate.kafka.connection import kafka_of
 from tidegate.ops.cluster import Cluster
 from tidegate.ops.plain import plain
+from tidegate.records import counted
 from tidegate.settings import CLIENT, resolve
 
 if TYPE_CHECKING:
@@ -31,6 +34,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 
 # Wide enough for any row: what is piped must not be cut to the width of a terminal that is not there.
 _NO_TERMINAL_WIDTH = 10_000
+_CUT_WIDTH = 120
+_FIRST_BYTES = 16
+_GAP = 2
+_SHORTEST_CUT = 12
 
 
 def chosen_cluster(bootstrap: str | None, client: Sequence[str] | None) -> Cluster:
@@ -60,24 +67,61 @@ def safe(content: bytes | str | None) -> str:
     )
 
 
+def shown(content: bytes | str | None, most: int = 0) -> str:
+    """Show content for people in one line: text as `safe` does, what is no text by its size and first bytes.
+
+    `most`: cut text after so many characters, and leave the bytes out.
+    """
+    text = as_text(content) if isinstance(content, bytes) else content
+    if text is None and isinstance(content, bytes):
+        size = counted(len(content), "byte")
+        more = "..." if len(content) > _FIRST_BYTES else ""
+        return f"<{size}>" if most else f"<{size}: {content[:_FIRST_BYTES].hex()}{more}>"
+    if text is not None and 0 < most < len(text):
+        return safe(text[: most - 1]) + "…"
+    return safe(text)
+
+
+def as_text(content: bytes) -> str | None:
+    """Return bytes as text; None for what is none."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
+
+
 def show_json(thing: object) -> None:
-    """Print one object as one line of JSON."""
-    sys.stdout.write(orjson.dumps(plain(thing)).decode() + "\n")
+    """Print one object as one line of JSON; what is not printable is escaped, as JSON allows in any text."""
+    line = orjson.dumps(plain(thing)).decode()
+    if not line.isprintable():
+        line = "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in line)
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under headings; numbers to the right, unknown as a dash."""
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, cut_last: bool = False) -> None:
+    """Print rows under headings; numbers to the right, unknown as a dash.
+
+    With `cut_last` each row is one line: the last column gets what is left of the width, and is cut there.
+    """
+    rows_given = list(rows)
     console = Console(highlight=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=_NO_TERMINAL_WIDTH)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    filled = [list(row) for row in rows]
+        console = Console(highlight=False, width=_CUT_WIDTH if cut_last else _NO_TERMINAL_WIDTH)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    filled = [["-" if cell is None else safe(str(cell)) for cell in row] for row in rows_given]
     for number, column in enumerate(columns):
-        numeric = any(isinstance(row[number], int) for row in filled)
+        numeric = any(isinstance(row[number], int) for row in rows_given)
         table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
+    if cut_last:
+        others = sum(
+            _GAP + max(cell_len(row[number]) for row in [columns, *filled]) for number in range(len(columns) - 1)
+        )
+        last = table.columns[-1]
+        last.no_wrap, last.overflow, last.max_width = True, "ellipsis", max(_SHORTEST_CUT, console.width - others)
     for row in filled:
-        table.add_row(*(Text("-" if cell is None else safe(str(cell))) for cell in row))
+        table.add_row(*map(Text, row))
     console.print(table)
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tidegate.cli import broker, check, demo, offsets, produce, run, tail, topics
+from tidegate.cli import broker, check, dead, demo, offsets, produce, run, tail, topics
+from tidegate.cli.common import safe
 from tidegate.errors import TidegateError
 from tidegate.settings import ask_for_debug, debug_asked
 
@@ -33,7 +34,8 @@ class _OneSentence(TyperGroup):
     def _tell(ctx: Any, sentence: str) -> None:
         if ctx.params.get("debug") or debug_asked():
             traceback.print_exc()
-        sys.stderr.write(f"tidegate: {sentence}\n")
+        # A record's own text may be in it. Lines stay: the development broker shows the end of its log.
+        sys.stderr.write("\n".join(safe(line) for line in f"tidegate: {sentence}".split("\n")) + "\n")
 
 
 app = typer.Typer(
@@ -47,7 +49,7 @@ app = typer.Typer(
 )
 
 # Every family of commands: a module with `register(app)`.
-COMMANDS: tuple[ModuleType, ...] = (demo, run, broker, topics, produce, tail, offsets, check)
+COMMANDS: tuple[ModuleType, ...] = (demo, run, broker, topics, produce, tail, offsets, dead, check)
 for _family in COMMANDS:
     _family.register(app)
 

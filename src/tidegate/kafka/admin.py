@@ -22,6 +22,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client does not mark what it re-exports
     AdminClient,
+    ConfigResource,
     NewTopic,
     OffsetSpec,
     TopicDescription,
@@ -169,6 +170,15 @@ class Admin:
             lambda: self._client.delete_topics([name], request_timeout=self._timeout, operation_timeout=self._timeout),
         )
         self._until(where, lambda: self._describe([name], where)[name] is None)
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        """Return every setting of a topic, the broker's defaults included."""
+        asked = ConfigResource(ConfigResource.Type.TOPIC, name)
+        found = self._ask(
+            f"reading the settings of topic {name}",
+            lambda: {name: self._client.describe_configs([asked], request_timeout=self._timeout)[asked]},
+        )
+        return {entry.name: entry.value for entry in found[name].values() if entry.value is not None}
 
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the first offset that is still retained, for each partition."""

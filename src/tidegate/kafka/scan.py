@@ -65,7 +65,7 @@ class Scan:
         with translated("connecting", self._bootstrap):
             self._consumer = Consumer(settings)
             self._consumer.assign([TopicPartition(at.topic, at.number, starts[at]) for at in self._unfinished])
-        self._last_answer = time.monotonic()
+        self._last_answer = self._last_asked = time.monotonic()
 
     @property
     def is_done(self) -> bool:
@@ -74,7 +74,16 @@ class Scan:
 
     def read(self, wait_seconds: float) -> SeenRecord | None:
         """Return the next record, or None if none came in time or the scan is done."""
-        deadline = time.monotonic() + wait_seconds
+        now = time.monotonic()
+        deadline = now + wait_seconds
+        # While the caller was busy elsewhere nobody asked, so this time counts as no silence.
+        self._last_answer += now - self._last_asked
+        try:
+            return self._read_until(deadline)
+        finally:
+            self._last_asked = time.monotonic()
+
+    def _read_until(self, deadline: float) -> SeenRecord | None:
         while not self.is_done:
             message = self._consumer.poll(min(_NAP_SECONDS, max(0.0, deadline - time.monotonic())))
             if message is not None:
@@ -136,8 +145,16 @@ def _seen(message: Message) -> SeenRecord:
         key=message.key(),
         value=message.value(),
         headers=tuple((name, value.encode() if isinstance(value, str) else value) for name, value in _headers(message)),
-        timestamp=None if kind == TIMESTAMP_NOT_AVAILABLE else datetime.fromtimestamp(milliseconds / 1000, UTC),
+        timestamp=None if kind == TIMESTAMP_NOT_AVAILABLE else moment(milliseconds),
     )
+
+
+def moment(milliseconds: int) -> datetime | None:
+    """Return a Kafka timestamp as a time; None for one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _headers(message: Message) -> list[tuple[str, str | bytes | None]]:

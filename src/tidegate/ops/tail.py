@@ -42,14 +42,19 @@ def parse_start(text: str) -> Start:
         number = int(text)
         return Start("last", -number) if text.startswith("-") else Start("offset", number)
     try:
-        moment = datetime.fromisoformat(text)
+        moment = parse_time(text)
     except ValueError:
         raise SettingsError(
             f"{text!r} is no place to start from",
             "write beginning, end, an offset, -N for the last N of each partition, or a time like 2026-01-31T12:00Z",
         ) from None
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return Start("time", int(aware.timestamp() * 1000))
+    return Start("time", int(moment.timestamp() * 1000))
+
+
+def parse_time(text: str) -> datetime:
+    """Read an ISO time; one without a zone is UTC. Raises `ValueError` for what is none."""
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def tail(
