@@ -13,7 +13,7 @@ from tidegate.kafka.connection import Kafka
 from tidegate.places import At
 from tidegate.policy import Policy
 from tidegate.records import Partition
-from tidegate.settings import CLIENT, Resolved, resolve, seconds
+from tidegate.settings import CLIENT, Resolved, rate_per_second, resolve, seconds
 from tidegate.steps import Order, Plan, Sink, Step, Value, name_of
 
 if TYPE_CHECKING:
@@ -99,6 +99,13 @@ class Pipeline:
         """
         chosen = self._choose("commit_every", seconds(duration))
         return chosen if records is None else chosen._choose("commit_records", records)
+
+    def rate(self, rate: str | float) -> Pipeline:
+        """Begin at most so many records in this process, all its lanes together: "100/s", "6000/m".
+
+        Attempts that are made again count too. Several copies of the program each have this rate.
+        """
+        return self._choose("rate", rate_per_second(rate))
 
     def lanes(self, count: int) -> Pipeline:
         """Run at most this many rounds at a time (default: Spark's task slots)."""

@@ -135,6 +135,8 @@ class Lease:
     """Tells this run from others on the same workers."""
     proofs: tuple[int, ...] = ()
     """Per sink, and for any sink at the end: how many records are known to have got through, in all lanes."""
+    permits: int | None = None
+    """How many records may begin, where a rate was chosen; more may come over the live channel."""
     broker_ms: float | None = None
     """The broker's clock, read a moment ago: what is due is due by this clock alone."""
 
@@ -196,7 +198,9 @@ class Outcome:
     partitions: tuple[PartitionOutcome, ...]
     counts: Counts = Counts()
     proofs: tuple[int, ...] = ()
-    """Per sink, and for any sink at the end: how many records this round saw get through. Not all are looked at."""
+    """Per sink, and for all sinks at the end: how many records they took, as far as it was counted."""
+    spent: int = 0
+    """Permits used, where a rate was chosen."""
     seconds: float = 0.0
     """From the first line of the task to its last, for the share of time outside rounds."""
     broken: str | None = None

@@ -78,6 +78,18 @@ def _seconds_or_number(value: object) -> float:
 Duration = Annotated[float, BeforeValidator(_seconds_or_number)]
 
 
+def _rate_or_number(value: object) -> float:
+    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
+        return rate_per_second(float(value))
+    try:
+        return rate_per_second(value)  # type: ignore[arg-type]  # it refuses what is neither text nor number
+    except SettingsError as error:
+        raise ValueError(str(error)) from None
+
+
+Rate = Annotated[float, BeforeValidator(_rate_or_number)]
+
+
 class Settings(BaseModel):
     """What can be chosen for a run. Durations are seconds, or text like `"200ms"`."""
 
@@ -122,6 +134,11 @@ class Settings(BaseModel):
         default=True,
         description="Let rounds report while they run (the live channel). Off: marks are committed when a round "
         "ends, and a stop waits for that.",
+    )
+    rate: Rate | None = Field(
+        None,
+        description="Most records that this process begins per second, all lanes together (attempts count too): "
+        "100/s, 6000/m. Default: as fast as it can.",
     )
     session_timeout: Duration = Field(
         10.0,

@@ -461,3 +461,27 @@ def test_history_is_plain_text_in_a_header(world: World) -> None:
     [(_, letter)] = world.copies("dead")
     history = json.loads(dict(letter.headers)["tidegate-history"] or b"")
     assert [(one["place"], one["error_type"]) for one in history] == [(f"{world.topic}[0]:0", "ValueError")]
+
+
+@pytest.mark.parametrize("live", CHANNEL)
+def test_a_rate_bounds_all_lanes_together_and_is_used_up_by_one_that_has_work(
+    make_world: Callable[..., World], calls: Calls, live: bool
+) -> None:
+    world = make_world(4)
+    world.settings = {"live": live}
+    world.produce([b"x"] * 200, 0)  # one lane has nearly all the work
+    for partition in (1, 2, 3):
+        world.produce([b"x"] * 10, partition)
+
+    def sink(_value: bytes) -> None:
+        calls.note(time.time())
+
+    report = world.run(world.pipeline().sink(sink).rate("40/s"))
+    at = sorted(map(float, calls.all()))
+    assert report.settled == len(at) == 230
+    for first in range(len(at)):
+        within = sum(1 for one in at[first:] if one < at[first] + 1.0)
+        assert within <= 40 + 40 + 2, "the rate, and at most a second's permits that were saved up"
+    took = at[-1] - at[0]
+    assert took >= 230 / 40 - 1.5
+    assert took < 230 / 40 * 4, "the rate is used, not a share of it"

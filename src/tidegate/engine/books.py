@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidegate.context import Hand, Message
@@ -167,12 +166,12 @@ class Books:
             self.is_closed = True
             return True
 
-    def report(self, message: Message | None, lost: dict[Partition, int], proofs: Sequence[int]) -> Outcome | None:
+    def report(self, message: Message | None, lost: dict[Partition, int]) -> Outcome | None:
         """What is settled by now, with this record in hand; None if nothing has changed since the last report."""
         with self._lock:
             if not self.is_closed:
                 self._book_up_to(message)
-            outcome = self._outcome(lost, proofs)
+            outcome = self._outcome(lost)
         # Waits shrink by themselves: that is no news.
         news = [(one.position, one.failure, len(one.open), one.parked is None) for one in outcome.partitions]
         if (news, outcome.counts) == self._reported:
@@ -180,21 +179,20 @@ class Books:
         self._reported = (news, outcome.counts)
         return outcome
 
-    def outcome(self, lost: dict[Partition, int], proofs: Sequence[int]) -> Outcome:
+    def outcome(self, lost: dict[Partition, int]) -> Outcome:
         """What this round brings back."""
         with self._lock:
-            return self._outcome(lost, proofs)
+            return self._outcome(lost)
 
     # --- inside
 
-    def _outcome(self, lost: dict[Partition, int], proofs: Sequence[int]) -> Outcome:
+    def _outcome(self, lost: dict[Partition, int]) -> Outcome:
         now = time.monotonic()
         return Outcome(
             lane=self._lease.lane,
             round=self._lease.round,
             partitions=tuple(self._partition_outcome(item, lost, now) for item in self._lease.partitions),
             counts=Counts(*self._counts),
-            proofs=tuple(proofs),
         )
 
     def _partition_outcome(self, item: LeasedPartition, lost: dict[Partition, int], now: float) -> PartitionOutcome:

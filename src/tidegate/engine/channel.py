@@ -16,7 +16,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -60,6 +60,7 @@ class LiveDesk:
         self._lock = threading.Lock()
         self._lines: dict[tuple[int, int], socket.socket] = {}
         self._finishing: set[tuple[int, int]] = set()
+        self._permits: dict[int, int] = {}
         self._ticked_at = 0.0
         threading.Thread(target=self._accept, name="live-desk", daemon=True).start()
 
@@ -72,6 +73,14 @@ class LiveDesk:
             line = self._lines.get((lane, round_number))
             if line is not None:
                 _try_send(line, {"finish": True})
+
+    def grant(self, permits: Mapping[int, int]) -> None:
+        """Tell rounds, by their numbers, how many records they may have begun; one that calls later hears it then."""
+        with self._lock:
+            self._permits |= permits
+            for (_, round_number), line in self._lines.items():
+                if round_number in permits:
+                    _try_send(line, {"permits": permits[round_number]})
 
     def tick(self, proofs: Callable[[int], Sequence[int]]) -> None:
         """Tell all rounds that the driver's loop turns, and what got through. Called as often as it likes."""
@@ -87,6 +96,7 @@ class LiveDesk:
         """The round has ended."""
         with self._lock:
             self._finishing.discard((lane, round_number))
+            self._permits.pop(round_number, None)
 
     def close(self) -> None:
         """Hang up on everybody."""
@@ -129,7 +139,7 @@ class LiveDesk:
             line.settimeout(None)
             with self._lock:
                 self._lines[caller] = line
-                _send(line, {"finish": caller in self._finishing})
+                _send(line, {"finish": caller in self._finishing, "permits": self._permits.get(caller[1], 0)})
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return caller
@@ -138,10 +148,12 @@ class LiveDesk:
 class LiveLine:
     """A round's side of the channel. Used by the worker's main thread only."""
 
-    def __init__(self, line: socket.socket, *, finish: bool) -> None:
+    def __init__(self, line: socket.socket, *, finish: bool, permits: int = 0) -> None:
         self._line = line
         self._heard_at = time.monotonic()
         self.finish_asked = finish
+        self.permits = permits
+        """How many records the round may have begun, where a rate was chosen."""
         self.proofs: list[int] = []
         """How many records got through the sinks, in all lanes, as far as the driver knows."""
 
@@ -164,6 +176,7 @@ class LiveLine:
             word = {} if frame is None else orjson.loads(frame)
             self.finish_asked |= bool(word.get("finish"))
             self.proofs = word.get("proofs", self.proofs)
+            self.permits = word.get("permits", self.permits)
         except (OSError, ValueError):
             return False
         self._heard_at = time.monotonic()
@@ -199,7 +212,8 @@ def call_driver(address: LiveAddress | None, lane: int, round_number: int) -> Li
         if welcome is not None:
             # A driver that does not read for this long is gone for the round's purposes.
             line.settimeout(CONNECT_SECONDS * 5)
-            return LiveLine(line, finish=bool(orjson.loads(welcome).get("finish")))
+            word = orjson.loads(welcome)
+            return LiveLine(line, finish=bool(word.get("finish")), permits=word.get("permits", 0))
     except (OSError, ValueError):
         pass
     _hang_up(line)

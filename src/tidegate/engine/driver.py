@@ -150,10 +150,13 @@ class Driver:
             self._cancelled.discard(lease.lane)
             self._board.forget_round(lease.lane, lease.round)
         self._lanes.tick(self._tally.proofs)
-        for lease in self._board.leases(now):
-            clock = self._helpers.clock
+        purse, clock = self._helpers.purse, self._helpers.clock
+        # A plain round without a permit would only cost a job.
+        for lease in self._board.leases(now) if purse is None or purse.has_some(now) or self._lanes.is_live else ():
             known = replace(lease, proofs=self._tally.proofs(), broker_ms=None if clock is None else clock.now_ms)
-            self._lanes.start(known)
+            self._lanes.start(known if purse is None else replace(known, permits=purse.open(lease.round, now)))
+        if purse is not None and (permits := purse.top_up(now)):
+            self._lanes.grant(permits)
         for lease in self._board.kept_waiting():
             self._lanes.finish(lease)
 
@@ -230,6 +233,8 @@ class Driver:
             return
         self._cancelled.discard(lease.lane)
         self._tally.count(outcome, is_final=True)
+        if self._helpers.purse is not None:
+            self._helpers.purse.close(lease.round, outcome.spent)
         self._take_in(self._board.accept(outcome, time.monotonic()))
         if outcome.broken is not None:
             self._end_with(_broken(outcome.broken))
@@ -244,6 +249,8 @@ class Driver:
         accepted = self._board.hear(report, time.monotonic())
         if accepted is not None:
             self._tally.count(report, is_final=False)
+            if self._helpers.purse is not None:
+                self._helpers.purse.note_spent(report.round, report.spent)
             self._take_in(accepted)
 
     def _take_in(self, accepted: Accepted) -> None:
@@ -254,6 +261,8 @@ class Driver:
 
     def _bury(self, lease: Lease, error: Exception | None) -> None:
         """A round ended without an outcome."""
+        if self._helpers.purse is not None:
+            self._helpers.purse.close(lease.round, None)
         if lease.lane in self._cancelled:
             self._zombies.append((time.monotonic() + ZOMBIE_SECONDS, lease))
             return

@@ -10,6 +10,7 @@ from tidegate.engine.finish import EndsFound, Finish
 from tidegate.engine.lanes import RoundEnded
 from tidegate.engine.lookout import Looked, Lookout
 from tidegate.engine.marks import MarkFinder, MarksFound
+from tidegate.engine.purse import Purse
 from tidegate.records import Outcome
 
 
@@ -38,6 +39,8 @@ class Helpers:
     finish: Finish
     clock: BrokerClock | None
     """None where no retry topic is read."""
+    purse: Purse | None = None
+    """None where no rate was chosen."""
 
     def close(self) -> None:
         """Ask no more."""

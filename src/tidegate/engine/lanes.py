@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.engine.channel import LiveDesk
@@ -53,6 +53,16 @@ class Lanes:
         """Tell live rounds that the driver's loop turns, and what got through elsewhere (asked by round)."""
         if self._desk is not None:
             self._desk.tick(proofs)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether rounds can be told anything while they run."""
+        return self._desk is not None
+
+    def grant(self, permits: Mapping[int, int]) -> None:
+        """Let live rounds, by their numbers, begin more records."""
+        if self._desk is not None:
+            self._desk.grant(permits)
 
     def finish(self, lease: Lease) -> None:
         """Ask a round to begin no more records. A plain round cannot hear it and ends by its own limits."""

@@ -71,6 +71,12 @@ class Round:
                 begun += ran
                 last_record = time.monotonic()
                 continue
+            if self._work.is_starved:
+                if self._slice_seconds == NO_SLICE_SECONDS:
+                    return  # a plain round hears of no more permits
+                last_record = now
+                self._woken.wait(LIVE_SLICE_SECONDS)
+                continue
             silence = self.limits.quiet_seconds if begun else self.limits.idle_seconds
             wait = min(last_record + silence, began + self.limits.read_seconds) - now
             next_start = self._work.next_start
@@ -99,13 +105,16 @@ class Round:
         self.limits = limits
         self._slice_seconds = LIVE_SLICE_SECONDS
 
-    def learn(self, proofs: list[int]) -> None:
-        """Take what the driver knows of records that got through in other lanes."""
+    def learn(self, proofs: list[int], permits: int) -> None:
+        """Take what the driver knows of records that got through in other lanes, and how many may begin."""
         self._work.holding.learn(proofs)
+        if self._work.turnstile is not None:
+            self._work.turnstile.grant(permits)
 
     def report(self) -> Outcome | None:
         """What is settled by now; None if nothing has changed since the last report."""
-        return self._books.report(self.hand.message, self._reader.lost, self._work.holding.proofs)
+        outcome = self._books.report(self.hand.message, self._reader.lost)
+        return None if outcome is None else self._work.add_counts(outcome)
 
     def give_up(self, message: Message | None) -> bool:
         """Close the books because this record's attempt takes too long; False if it has just ended."""
@@ -114,7 +123,7 @@ class Round:
     def outcome(self, seconds: float, *, has_resources: bool) -> Outcome:
         """What this round brings back."""
         return replace(
-            self._books.outcome(self._reader.lost, self._work.holding.proofs),
+            self._work.add_counts(self._books.outcome(self._reader.lost)),
             seconds=seconds,
             broken=self._broken,
             unreadable=self._unreadable,

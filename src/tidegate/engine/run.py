@@ -10,6 +10,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from tidegate.engine.lanes import Lanes
 from tidegate.engine.lookout import Lookout
 from tidegate.engine.marks import MarkFinder
 from tidegate.engine.own_topics import OwnTopics, prepare
+from tidegate.engine.purse import Purse
 from tidegate.engine.spark import Spark, open_spark, pickled
 from tidegate.engine.starting import Starting
 from tidegate.engine.tally import Tally
@@ -50,8 +52,15 @@ if TYPE_CHECKING:
 
 QUIET_SECONDS = 1.0
 IDLE_SECONDS = 3.0
+LIVE_LOT_SECONDS = 0.25
+PLAIN_LOT_SECONDS = 1.0
+"""A round holds permits for this long at most. A plain one hears of no more: too few, and starting jobs would take
+longer than working."""
 LIVE_SECONDS = 60.0
 """A live round reads for this long: its marks are committed while it runs."""
+
+
+MakeJob = Callable[[Lease], bytes]
 
 
 def run_pipeline(
@@ -85,7 +94,8 @@ def run_pipeline(
         board = Board(most_lanes, _limits(settings), ends)
         events: Events = queue.SimpleQueue()
         desk = _open_desk(settings, spark, events)
-        job = _jobs(plan_bytes, kafka_bytes, source.group, None if desk is None else desk.address, own)
+        live = None if desk is None else desk.address
+        job = _jobs(plan_bytes, kafka_bytes, source.group, live, own, settings.rate or 0.0)
         lanes = Lanes(spark, source.group, job, events.put, desk)
         tally = Tally(source.group, settings.idle_notice)
         driver = Driver(
@@ -96,6 +106,7 @@ def run_pipeline(
                 Lookout(admin, topics, source.pattern, settings.stall_after, events.put),
                 Finish(admin, lambda: list(own.delays) if retries == "wait" else [], events.put),
                 clock,
+                _open_purse(settings, is_live=desk is not None),
             ),
             Committer(board, starting.metadata),
             tally,
@@ -127,14 +138,23 @@ def _open_desk(settings: Settings, spark: Spark, events: Events) -> LiveDesk | N
     return LiveDesk(bind, advertise, limits, lambda report: events.put(RoundReported(report)))
 
 
-def _jobs(plan: bytes, kafka: bytes, group: str, live: LiveAddress | None, own: OwnTopics) -> Callable[[Lease], bytes]:
+def _jobs(plan: bytes, kafka: bytes, group: str, live: LiveAddress | None, own: OwnTopics, rate: float) -> MakeJob:
+    """Return what turns a lease into the bytes of its task."""
     path = tuple(str(Path(entry).absolute()) if entry else str(Path.cwd()) for entry in sys.path)
     level = logging.getLogger().getEffectiveLevel()
+    partitions, delays = own.partitions, dict(own.delays)
 
     def job(lease: Lease) -> bytes:
-        return pickle.dumps(Job(plan, lease, kafka, group, path, level, live, own.partitions, dict(own.delays)))
+        return pickle.dumps(Job(plan, lease, kafka, group, path, level, live, partitions, delays, rate))
 
     return job
+
+
+def _open_purse(settings: Settings, *, is_live: bool) -> Purse | None:
+    """Make the permits of this process, where a rate was chosen."""
+    if settings.rate is None:
+        return None
+    return Purse(settings.rate, LIVE_LOT_SECONDS if is_live else PLAIN_LOT_SECONDS, time.monotonic())
 
 
 def _open_clock(kafka: Kafka, group: str, own: OwnTopics, settings: Settings) -> BrokerClock | None:

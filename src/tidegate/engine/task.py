@@ -42,6 +42,7 @@ class Job:
     """The group's own topics and how many partitions each has."""
     delays: Mapping[str, float] = field(default_factory=dict)
     """Those of them that are read: their delays, 0 for the redrive topic."""
+    rate: float = 0.0
 
 
 def run_task(job_bytes: bytes, attempt: int) -> tuple[bytes, bool]:
@@ -82,7 +83,7 @@ def _begin(job: Job) -> Round:
     key = _digest(job.kafka) + job.group.encode()
     reader = worker_reader(kafka, job.group, key)
     copier = Copier(job.group, plan.fingerprint, job.own_topics, lambda: worker_writer(kafka, key))
-    tools = Tools(plan, Runner(plan, hand), hand, copier, job.delays)
+    tools = Tools(plan, Runner(plan, hand), hand, copier, job.delays, job.rate)
     return Round(job.lease, tools, reader, take_in_hand)
 
 

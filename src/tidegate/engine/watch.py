@@ -90,7 +90,7 @@ def _talk(round_: Round, line: LiveLine, *, has_word: bool) -> bool:
     heard = line.listen() if has_word else not line.is_silent
     outcome = round_.report()
     alive = heard and (outcome is None or line.report(outcome))
-    round_.learn(line.proofs)
+    round_.learn(line.proofs, line.permits)
     if not alive or line.finish_asked:
         round_.stop_reading()
     return alive

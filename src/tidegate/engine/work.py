@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.context import Hand, Message
 from tidegate.copies import Copy, is_note, read_headers
@@ -17,12 +17,13 @@ from tidegate.engine.books import Books, Note, place
 from tidegate.engine.copying import Copier, Failed, may_pass
 from tidegate.engine.failure import failure_of
 from tidegate.engine.holding import Holding
+from tidegate.engine.purse import Turnstile
 from tidegate.engine.waiting import Queue, Waiting
 from tidegate.errors import CopyRefused, TidegateError, TimedOut, WorkerDied
 from tidegate.kafka.reader import Reader
 from tidegate.names import dead_topic, retry_topic
 from tidegate.policy import Again, Later, Terminal, Verdict, decide
-from tidegate.records import Done, Failure, Lease, Partition, Tries
+from tidegate.records import Done, Failure, Lease, Outcome, Partition, Tries
 from tidegate.steps import Plan, Runner
 
 COPY_AGAIN_SECONDS = 1.0
@@ -44,6 +45,8 @@ class Tools:
     copier: Copier
     delays: Mapping[str, float]
     """The group's own topics that it reads: their delays, 0 for the redrive topic."""
+    rate: float = 0.0
+    """Records per second, where a lease carries permits."""
 
 
 class Work:
@@ -63,6 +66,7 @@ class Work:
         self._broker_ahead_ms = None if lease.broker_ms is None else lease.broker_ms - time.monotonic() * 1000
         failed_probes = max((one.tries.unavailable for item in lease.partitions for one in item.open), default=0)
         self.holding = Holding(tools.runner.taken, lease.proofs, failed_probes)
+        self.turnstile = None if lease.permits is None else Turnstile(tools.rate, lease.permits)
         self._is_backlogs_turn = False
         self.is_stopping = False
         """Set from outside: begin no more records."""
@@ -73,9 +77,19 @@ class Work:
     def next_start(self) -> float | None:
         """When something that waits may be tried; None: nothing waits."""
         if self._backlog:
-            return self.holding.until
+            return max(self.holding.until, 0.0 if self.turnstile is None else self.turnstile.next_start)
         due = self._waiting.next_due
         return None if due is None else max(due, self.holding.until)
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether no record may begin because the rate was chosen so."""
+        return self.turnstile is not None and self.turnstile.is_empty
+
+    def add_counts(self, outcome: Outcome) -> Outcome:
+        """Return an outcome with what the sinks took and how many permits were used."""
+        spent = 0 if self.turnstile is None else self.turnstile.spent
+        return replace(outcome, proofs=tuple(self.holding.proofs), spent=spent)
 
     @property
     def may_read(self) -> bool:
@@ -136,7 +150,9 @@ class Work:
         has_own = bool(self._own) and any(message.topic() in self._own for message in batch)
         at = 0
         while at < len(batch) and not self.is_stopping and not self.holding.is_on:
-            if self._looks_up or has_own or self._waiting or self.holding.is_probing:
+            if self.turnstile is not None and not self.turnstile.pass_one(time.monotonic()):
+                break
+            if self._looks_up or has_own or self._waiting or self.holding.is_probing or self.turnstile is not None:
                 books.pass_one(at + 1)
                 self._look_at(batch[at])
                 at += 1
@@ -171,7 +187,7 @@ class Work:
         return handled, None
 
     def _keep(self, rest: list[Message]) -> None:
-        if self.holding.is_on and not self.is_stopping:
+        if (self.holding.is_on or self.turnstile is not None) and not self.is_stopping:
             self._backlog = rest + self._backlog
         else:
             self._reader.put_back([one for one in rest if place(one) not in self._books.failures])
