@@ -17,6 +17,7 @@ from tidegate.records import Partition, Position
 
 if TYPE_CHECKING:
     from tidegate.kafka.commits import CommitSeen
+    from tidegate.testing.copies import CopySeen
     from tidegate.testing.record_log import Event, Fault
 
 Law = Literal["L1", "L2", "L3", "L4", "L5"]
@@ -43,15 +44,17 @@ def check_laws(
     commits: Iterable[CommitSeen],
     faults: Iterable[Fault] = (),
     *,
+    copies: Iterable[CopySeen] = (),
     order: Order = "partition",
 ) -> list[Breach]:
     """Return every breach of a history; none means that it was lawful.
 
     `produced`: the records that should reach the sink (none that a filter drops, none before a chosen
-    start). `events` in the order of the record log. `commits` as `read_commits` gives them. `order`: what
-    the pipeline promised.
+    start). `events` in the order of the record log. `commits` as `read_commits` gives them. `copies` as
+    `read_copies` gives them: a record with a copy is settled where it lay, and one in the dead letters for good.
+    `order`: what the pipeline promised; a record that has a copy has given its place up.
     """
-    history = _History(produced, events, commits, faults)
+    history = _History(produced, events, commits, faults, copies)
     return [
         *_marks_cover_settled_records_only(history),
         *_everything_is_settled(history),
@@ -70,7 +73,15 @@ class _History:
         events: Iterable[Event],
         commits: Iterable[CommitSeen],
         faults: Iterable[Fault],
+        copies: Iterable[CopySeen],
     ) -> None:
+        self.copies: dict[Partition, dict[int, int]] = defaultdict(dict)
+        self.dead: dict[Partition, set[int]] = defaultdict(set)
+        for copy in copies:
+            known = self.copies[copy.partition]
+            known[copy.record_offset] = min(copy.at_ms, known.get(copy.record_offset, copy.at_ms))
+            if copy.is_dead:
+                self.dead[copy.partition].add(copy.record_offset)
         self.produced: dict[Partition, list[int]] = defaultdict(list)
         for topic, number, record_offset in sorted(produced):
             self.produced[Partition(topic, number)].append(record_offset)
@@ -86,8 +97,8 @@ class _History:
         self._known: dict[tuple[Partition, int], Position] = {}
 
     def first_settled(self, partition: Partition) -> dict[int, int]:
-        """When each record of a partition was settled first."""
-        first: dict[int, int] = {}
+        """When each record of a partition was settled first: by its sink, or by a copy."""
+        first: dict[int, int] = dict(self.copies[partition])
         for event in self.events[partition]:
             first[event.record_offset] = min(event.at_ms, first.get(event.record_offset, event.at_ms))
         return first
@@ -153,7 +164,8 @@ def _marks_cover_settled_records_only(history: _History) -> Iterator[Breach]:
 
 def _everything_is_settled(history: _History) -> Iterator[Breach]:
     for partition, record_offsets in history.produced.items():
-        settled = history.first_settled(partition)
+        # A copy in a retry topic is not the end of its record: it must reach a sink or the dead letters.
+        settled = {event.record_offset for event in history.events[partition]} | history.dead[partition]
         missing = [record_offset for record_offset in record_offsets if record_offset not in settled]
         if missing:
             yield Breach("L2", partition, f"never settled: offsets {_ranges(missing)}")
@@ -212,6 +224,8 @@ def _order_holds(history: _History, order: Order) -> Iterator[Breach]:
     for partition, events in history.events.items():
         lines: dict[bytes | None, list[Event]] = defaultdict(list)
         for event in events:
+            if event.record_offset in history.copies[partition]:
+                continue
             if order == "partition":
                 lines[None].append(event)
             elif event.key is not None:
