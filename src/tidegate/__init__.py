@@ -6,6 +6,7 @@ from tidegate.context import Resource, current, resource
 from tidegate.errors import (
     BrokerRefused,
     BrokerUnreachable,
+    CopyRefused,
     DeliveryFailed,
     JavaMissing,
     NoStartingOffset,
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BrokerRefused",
     "BrokerUnreachable",
+    "CopyRefused",
     "DeadLetter",
     "Delivery",
     "DeliveryFailed",

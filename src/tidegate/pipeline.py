@@ -149,7 +149,7 @@ class Pipeline:
 
         `until="caught-up"` reads where the topics end once, at the start, and returns when
         everything before is settled, in the retry topics too; with `retries="leave"` it does not wait for
-        those: they are taken up by the next run. `spark` runs on your session instead of an own one.
+        those: a later run takes them up. `spark` runs on your session instead of an own one.
         `settings` outrank the environment and the file for this run.
         """
         from tidegate.engine.run import run_pipeline  # noqa: PLC0415  # building a pipeline must not load Spark

@@ -134,9 +134,9 @@ class Row:
         if self.hold is not None:
             parts.append("waits while a sink is away")
         if self.retry is not None:
-            parts.append(f"is tried again {self.retry.times} times in place")
+            parts.append(f"is tried again in place {'once' if self.retry.times == 1 else f'{self.retry.times} times'}")
         if self.later is not None:
-            parts.append(f"again after {', '.join(map(duration_name, self.later.delays))}")
+            parts.append(f"is tried again after {', '.join(map(duration_name, self.later.delays))}")
         parts.append(_ENDS[self.terminal.kind])
         return ", then ".join(parts)
 

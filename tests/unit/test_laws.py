@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from tidegate.copies import Copy, Origin
 from tidegate.kafka.commits import CommitSeen
 from tidegate.ledger import Home, encode
 from tidegate.records import Partition, Position
-from tidegate.testing import Event, Fault, check_laws
+from tidegate.testing import CopySeen, Event, Fault, check_laws
 from tidegate.testing.laws import Order
 
 P = Partition("t", 0)
@@ -68,6 +69,12 @@ class Case:
     faults: tuple[Fault, ...] = ()
     produced: tuple[int, ...] = (0, 1, 2, 3)
     order: Order = "partition"
+    copies: tuple[CopySeen, ...] = ()
+
+
+def copied(at_ms: int, record_offset: int, *, dead: bool = True) -> CopySeen:
+    said = Copy(Origin("t", 0, record_offset), f"g:t:0:{record_offset}")
+    return CopySeen(P, record_offset, "g.dead" if dead else "g.retry.1m", at_ms, dead, said)
 
 
 CASES = [
@@ -93,7 +100,28 @@ CASES = [
         mark(20, 2) + mark(60, 4),
         faults=(killed_driver(30),),
     ),
+    Case("a dead letter settles, if it was there in time", ran(10, 0, 1, 3), mark(20, 4), copies=(copied(15, 2),)),
+    Case(
+        "a copy that came after the commit did not settle in time",
+        ran(10, 0, 1, 3),
+        mark(20, 4),
+        ("L1: t[0] offset 2 lay below the mark 4 committed at 20 and was settled 5 ms later",),
+        copies=(copied(25, 2),),
+    ),
+    Case(
+        "a record that comes back from a retry topic has given its place up",
+        ran(10, 0, 1, 3) + ran(90, 2),
+        mark(20, 4),
+        copies=(copied(15, 2, dead=False),),
+    ),
     # --- L2
+    Case(
+        "a copy in a retry topic is not the end",
+        ran(10, 0, 1, 3),
+        mark(20, 4),
+        ("L2: t[0] never settled: offsets 2",),
+        copies=(copied(15, 2, dead=False),),
+    ),
     Case("nothing is committed, yet everything is settled", ran(10, 0, 1, 2, 3), []),
     Case(
         "what is missing is named in ranges",
@@ -292,7 +320,10 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.because)
 def test_the_checker_names_each_breach_and_no_other(case: Case) -> None:
     produced = {(P.topic, P.number, record_offset) for record_offset in case.produced}
-    found = [str(breach) for breach in check_laws(produced, case.events, case.commits, case.faults, order=case.order)]
+    found = [
+        str(breach)
+        for breach in check_laws(produced, case.events, case.commits, case.faults, copies=case.copies, order=case.order)
+    ]
 
     assert len(found) == len(case.breaches), found
     for sentence, expected in zip(found, case.breaches, strict=True):
@@ -302,13 +333,14 @@ def test_the_checker_names_each_breach_and_no_other(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.because)
 def test_another_partitions_lawful_history_changes_nothing(case: Case) -> None:
     produced = {(P.topic, P.number, record_offset) for record_offset in case.produced}
-    alone = check_laws(produced, case.events, case.commits, case.faults, order=case.order)
+    alone = check_laws(produced, case.events, case.commits, case.faults, copies=case.copies, order=case.order)
     others = ran(0, 0, 1, 2, worker=99, partition=Q)
     both = check_laws(
         produced | {(Q.topic, Q.number, record_offset) for record_offset in range(3)},
         [*others, *case.events],
         [*case.commits, *mark(7, 3, partition=Q)],
         case.faults,
+        copies=case.copies,
         order=case.order,
     )
 

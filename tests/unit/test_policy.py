@@ -175,7 +175,7 @@ def test_what_happens_to_a_failed_record_is_said_in_a_sentence() -> None:
         .with_row([tg.hold(), tg.retry(3), tg.retry_later("1m", "90s"), tg.dead_letter()])
     )
     assert policy.sentence() == (
-        "a record that fails waits while a sink is away, then is tried again 3 times in place, then again after "
-        "1m, 90s, then goes to the dead letters; on TimeoutError it ends the run"
+        "a record that fails waits while a sink is away, then is tried again in place 3 times, then is tried "
+        "again after 1m, 90s, then goes to the dead letters; on TimeoutError it ends the run"
     )
     assert Policy().sentence() == "a record that fails ends the run"

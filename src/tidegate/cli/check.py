@@ -11,16 +11,18 @@ import typer
 
 from tidegate.cli.apps import load_app
 from tidegate.cli.common import AsJson, Bootstrap, Client, pairs, say, show_json
+from tidegate.engine.own_topics import examine
 from tidegate.engine.topics import expand
 from tidegate.errors import EXIT_CANNOT_WORK, TidegateError
 from tidegate.java import find_java
+from tidegate.kafka.configs import TopicConfigs
 from tidegate.kafka.connection import kafka_of
 from tidegate.ops.cluster import Cluster
 from tidegate.secrets import shown
 from tidegate.settings import CLIENT, Resolved, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tidegate.pipeline import Pipeline
 
@@ -94,6 +96,21 @@ def _findings(app: str | None, bootstrap: str | None, client: Sequence[str] | No
         yield Finding(
             f"pattern {pipeline.source.pattern.pattern}", ok=bool(names), detail=", ".join(names) or "no topic matches"
         )
+    if pipeline is not None:
+        yield from _own_topics(pipeline, cluster, resolved, known)
+
+
+def _own_topics(pipeline: Pipeline, cluster: Cluster, resolved: Resolved, known: Iterable[str]) -> Iterator[Finding]:
+    """Look at the retry, redrive and dead-letter topics that the pipeline uses."""
+    configs = TopicConfigs(cluster.kafka, cluster.timeout_seconds)
+    try:
+        plan = pipeline.plan()
+        said = examine(configs, pipeline.source.group, plan.policy, resolved.values, known)
+    except TidegateError as error:
+        yield Finding("own topics", ok=False, detail=str(error))
+        return
+    for name, detail in said.items():
+        yield Finding(f"own topic {name}", ok=True, detail=detail)
 
 
 def _finding(what: str, look: Callable[[], str]) -> Finding:

@@ -31,6 +31,9 @@ def run(
     until: Annotated[
         str, typer.Option(help="stopped: for ever. caught-up: until all that is there now is settled.")
     ] = "stopped",
+    retries: Annotated[
+        str, typer.Option(help="wait: caught-up includes the retry topics. leave: a later run takes them up.")
+    ] = "wait",
     bootstrap: Annotated[str | None, typer.Option(help="Kafka's address, where the program names none.")] = None,
     master: Annotated[str | None, typer.Option(help="Where Spark runs, e.g. local[4].")] = None,
     instance: Annotated[
@@ -48,6 +51,9 @@ def run(
     if until not in ("stopped", "caught-up"):
         sys.stderr.write(f"tidegate: --until {until} is unknown; choose stopped or caught-up\n")
         raise typer.Exit(EXIT_USAGE)
+    if retries not in ("wait", "leave"):
+        sys.stderr.write(f"tidegate: --retries {retries} is unknown; choose wait or leave\n")
+        raise typer.Exit(EXIT_USAGE)
     _log_to_stderr()
     pipeline = load_app(app)
     more: dict[str, object] = {
@@ -59,6 +65,7 @@ def run(
     more[CLIENT] = dict(pairs(client, "--client")) if client else None
     report = pipeline.run(
         until=until,  # type: ignore[arg-type]  # checked above
+        retries=retries,  # type: ignore[arg-type]  # checked above
         settings={name: value for name, value in more.items() if value is not None},
     )
     if as_json:
@@ -74,8 +81,13 @@ def _log_to_stderr() -> None:
     logging.getLogger("py4j").setLevel(logging.ERROR)
 
 
+def _beside(report: Report) -> str:
+    named = {"written to retry topics": report.retried, "dead letters": report.dead, "skipped": report.skipped}
+    return "".join(f", {count} {what}" for what, count in named.items() if count)
+
+
 def _tell(report: Report) -> None:
-    say(f"group {report.group}: {counted(report.settled, 'record')} settled in this run")
+    say(f"group {report.group}: {counted(report.settled, 'record')} settled in this run{_beside(report)}")
     failed = {failure.partition: failure for failure in report.failures}
     for partition, mark in report.marks.items():
         note = f"  failed here: {failed[partition].error_type}" if partition in failed else ""

@@ -1,7 +1,8 @@
-"""Pure: a user's exception as plain text, which need not survive a trip between processes."""
+"""A user's exception as plain text, which need not survive a trip between processes."""
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ from tidegate.records import Failure, Partition
 
 TRACEBACK_CHARACTERS = 8000
 MESSAGE_CHARACTERS = 2000
+
+logger = logging.getLogger("tidegate.record")
 
 _PACKAGE = str(Path(__file__).parents[1])
 
@@ -30,6 +33,19 @@ def failure_of(message: Message, error: BaseException, attempts: int) -> Failure
 def reason(error: BaseException) -> str:
     """Return an error in one line."""
     return f"{type(error).__name__}: {readable(lambda: str(error))}"
+
+
+def say_where(failure: Failure, what: str) -> None:
+    """Leave a line for each record that goes another way than into its sink."""
+    logger.warning(
+        "%s offset %d failed and %s: %s: %s",
+        failure.partition,
+        failure.record_offset,
+        what,
+        failure.error_type,
+        failure.message[:200],
+        extra={"action": "record_left"},
+    )
 
 
 def readable(make: Callable[[], str]) -> str:

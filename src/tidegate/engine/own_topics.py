@@ -55,6 +55,7 @@ def wanted_settings(name: str, group: str, settings: Settings, most_bytes: int) 
         **_APPEND_TIME,
         "cleanup.policy": "delete",
         "retention.ms": str(kept),
+        "retention.bytes": str(FOR_EVER),  # a cluster's own bound would delete retries that are not due yet
         "max.message.bytes": str(most_bytes + MORE_BYTES),
     }
 
@@ -66,10 +67,35 @@ def needed_changes(wanted: Mapping[str, str], found: Mapping[str, str]) -> dict[
         there = found.get(name)
         if there == value:
             continue
-        if name in ("retention.ms", "max.message.bytes") and there is not None and _is_enough(int(there), int(value)):
+        if (
+            name in ("retention.ms", "retention.bytes", "max.message.bytes")
+            and there is not None
+            and _is_enough(int(there), int(value))
+        ):
             continue
         changes[name] = value
     return changes
+
+
+def examine(
+    configs: TopicConfigs, group: str, policy: Policy, settings: Settings, known: Iterable[str]
+) -> dict[str, str]:
+    """Say of each of the group's own topics, without changing anything, what a start would do to it."""
+    present = set(known)
+    names = [name for name in wanted_topics(group, policy) if name in present]
+    found = configs.read(names)
+    said = {}
+    for name in wanted_topics(group, policy):
+        if name not in present:
+            said[name] = "will be made at the start"
+            continue
+        # How large a record may be is the sources' to say, which are looked at when it starts.
+        needed = wanted_settings(name, group, settings, -MORE_BYTES)
+        del needed["max.message.bytes"]
+        changes = needed_changes(needed, found[name])
+        shown = ", ".join(f"{key}={value}" for key, value in changes.items())
+        said[name] = f"will be set right at the start: {shown}" if changes else "set as it should be"
+    return said
 
 
 def _is_enough(there: int, wanted: int) -> bool:

@@ -29,6 +29,7 @@ class Tally:
         self._began_at = datetime.now(UTC)
         self._told_at = self._came_at = time.monotonic()
         self._told = Counts()
+        self._told_taken = 0
         self._marks: dict[Partition, int] = {}
         self._lost = 0
         self._lost_uncounted: set[Partition] = set()
@@ -108,14 +109,16 @@ class Tally:
                 _beside(self._counts),
                 extra={"action": "progress"},
             )
-            if news.held and not news.settled:
+            if news.held:
+                taken = sum(self._proofs[:-1]) - self._told_taken
                 logger.warning(
-                    "a sink is away: it was tried %d times in the last %.0f s; nothing is lost, the lanes wait for it",
+                    "a sink is away: tried %d times in the last %.0f s, %s; nothing is lost, the lanes wait for it",
                     news.held,
                     now - self._told_at,
+                    f"while other records got through ({taken})" if taken else "and none got through",
                     extra={"action": "held"},
                 )
-        self._told_at, self._told = now, self._counts
+        self._told_at, self._told, self._told_taken = now, self._counts, sum(self._proofs[:-1])
 
     def report(self, unfinished: tuple[Partition, ...], ended_at: datetime) -> Report:
         """Return how the run ended."""

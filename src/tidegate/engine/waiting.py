@@ -10,11 +10,21 @@ from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 from tidegate.records import Partition
+from tidegate.steps import Order
 
 M = TypeVar("M")
 
 Queue = tuple[Partition, Hashable]
 """A partition, and what of it waits together: None means all of it."""
+
+
+def queue_of(order: Order, partition: Partition, key: bytes | None, record_offset: int) -> Queue:
+    """Return what a record must not overtake, and must not be overtaken by."""
+    if order == "partition":
+        return partition, None
+    if order == "key" and key is not None:
+        return partition, key
+    return partition, record_offset
 
 
 class Waiting(Generic[M]):

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tidegate.context import Hand, Message
 from tidegate.copies import Copy, is_note, read_headers
 from tidegate.engine.books import Books, Note, place
 from tidegate.engine.copying import Copier, Failed, may_pass
-from tidegate.engine.failure import failure_of
+from tidegate.engine.failure import failure_of, say_where
 from tidegate.engine.holding import Holding
 from tidegate.engine.purse import Turnstile
-from tidegate.engine.waiting import Queue, Waiting
+from tidegate.engine.waiting import Queue, Waiting, queue_of
 from tidegate.errors import CopyRefused, TidegateError, TimedOut, WorkerDied
 from tidegate.kafka.reader import Reader
 from tidegate.names import dead_topic, retry_topic
@@ -294,6 +294,7 @@ class Work:
                 self._send(message, failure, done, dead_topic(self._hand.group))
             case Terminal("skip"):
                 self._books.settle(message, _SKIPPED)
+                say_where(failure, "is skipped")
             case Terminal():
                 self._stop_at(message, failure, done)
 
@@ -328,6 +329,7 @@ class Work:
         message = failed.message
         if error is None:
             self._books.settle(message, _DEAD if failed.topic == dead_topic(self._hand.group) else _RETRIED)
+            say_where(failed.failure, f"is written to {failed.topic}")
             return
         if may_pass(error):
             until = time.monotonic() + COPY_AGAIN_SECONDS
@@ -355,16 +357,7 @@ class Work:
             self._reader.hold(partition)
 
     def _queue(self, partition: Partition, message: Message) -> Queue:
-        """Return what must not overtake this record."""
-        kind: Hashable
-        match self._tools.plan.order:
-            case "partition":
-                kind = None
-            case "key" if (key := message.key()) is not None:
-                kind = key
-            case _:
-                kind = message.offset()
-        return partition, kind
+        return queue_of(self._tools.plan.order, partition, message.key(), message.offset())
 
     def _due(self, message: Message) -> float:
         """Return when a copy is due, by this process's steady clock: the broker's time of writing, and its delay."""

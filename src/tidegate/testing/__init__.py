@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from tidegate.testing.copies import CopySeen, read_copies
 from tidegate.testing.laws import Breach, check_laws
 from tidegate.testing.proxy import Delay, Disturbance, KafkaProxy, RefuseCommits
 from tidegate.testing.record_log import Entries, Event, Fault, RecordLog
 
 __all__ = [
     "Breach",
+    "CopySeen",
     "Delay",
     "Disturbance",
     "Entries",
@@ -17,4 +19,5 @@ __all__ = [
     "RecordLog",
     "RefuseCommits",
     "check_laws",
+    "read_copies",
 ]
