@@ -16,7 +16,8 @@ from tidegate.kafka.commits import read_commits
 from tidegate.kafka.connection import Kafka
 from tidegate.ops.produce import Message, produce
 from tidegate.records import Partition
-from tidegate.testing import Breach, RecordLog, check_laws
+from tidegate.testing import Breach, RecordLog, check_laws, read_copies
+from tidegate.testing.laws import Order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -102,12 +103,13 @@ class Scene:
         """The end of each partition, by what was produced."""
         return {number: 1 + max(at for _, one, at in self.produced if one == number) for number in self.partitions}
 
-    def breaches(self) -> list[Breach]:
+    def breaches(self, order: Order = "partition") -> list[Breach]:
         """Check the laws on all that happened here."""
         entries = self.log.read()
         commits = read_commits(self.kafka, self.group)
         assert commits, "the group has never committed"
-        return check_laws(self.produced, entries.events, commits, entries.faults)
+        copies = read_copies(self.kafka, self.group)
+        return check_laws(self.produced, entries.events, commits, entries.faults, copies=copies, order=order)
 
     def clean_up(self) -> None:
         for program in self.programs:

@@ -114,6 +114,48 @@ def test_a_topic_that_is_not_ours_to_see_stops_the_run_before_it_begins(
     assert Admin(secured.plain).committed(topic) == {}
 
 
+def test_dead_letters_that_may_not_be_written_hold_the_group_until_they_may(
+    secured: Secured, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    def refuse(value: bytes) -> bytes:
+        if value == b"bad":
+            raise ValueError("no good")
+        return value
+
+    def pipeline(kafka: tg.Kafka, trail: Trail) -> tg.Pipeline:
+        made = tg.from_kafka(topic, group=topic, kafka=kafka).map(refuse).sink(trail)
+        return made.on_error(tg.dead_letter())
+
+    trail = Trail(tmp_path / "trail")
+    tg.produce(topic, ["one"], kafka=secured.plain)
+    pipeline(secured.plain, trail).run(until="caught-up", spark=spark)  # makes the group's own topics
+    secured.add_user("dora")
+    secured.allow("dora", "GROUP", topic, "READ")
+    for name, rights in ((topic, ("READ",)), (f"{topic}.redrive", ("READ", "DESCRIBE_CONFIGS"))):
+        for right in rights:
+            secured.allow("dora", "TOPIC", name, right)
+    secured.allow("dora", "TOPIC", f"{topic}.dead", "DESCRIBE_CONFIGS")
+    secured.allow("dora", "TOPIC", f"{topic}.dead", "DESCRIBE")
+    tg.produce(topic, ["bad", "two"], kafka=secured.plain)
+    dora = secured.scram(user="dora")
+
+    report = pipeline(dora, trail).run(until="caught-up", spark=spark)
+
+    assert report.exit_code == 3
+    assert report.failure is not None
+    assert (report.failure.error_type, report.failure.record_offset) == ("CopyRefused", 1)
+    assert f"{topic}.dead" in report.failure.message
+    assert report.marks[Partition(topic, 0)] == 1
+    assert list(tg.dead_letters(topic, kafka=secured.plain)) == []
+
+    secured.allow("dora", "TOPIC", f"{topic}.dead", "WRITE")
+    report = pipeline(dora, trail).run(until="caught-up", spark=spark)
+
+    assert (report.exit_code, report.dead) == (0, 1)
+    assert [letter.origin_offset for letter in tg.dead_letters(topic, kafka=secured.plain)] == [1]
+    assert sorted(set(trail.offsets())) == [0, 2]
+
+
 def test_a_group_that_is_not_ours_to_join_stops_the_run_and_moves_nothing(
     secured: Secured, spark: SparkSession, topic: str, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tidegate.errors import SettingsError
+from tidegate.errors import BrokerRefused, SettingsError
 from tidegate.kafka.admin import Admin, TopicInfo
 from tidegate.kafka.configs import TopicConfigs
 from tidegate.names import dead_topic, delay_of, redrive_topic, retry_topic
@@ -21,6 +21,8 @@ logger = logging.getLogger("tidegate.topics")
 
 MORE_BYTES = 65_536
 """A copy is its record with more headers."""
+USUAL_BYTES = 1_048_588
+"""What a topic takes unless it is told otherwise."""
 FOR_EVER = -1
 _APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 
@@ -165,5 +167,10 @@ def _set_right(configs: TopicConfigs, wanted: Mapping[str, Mapping[str, str]]) -
 
 
 def _most_bytes(configs: TopicConfigs, sources: Iterable[str]) -> int:
-    found = configs.read(sources)
-    return max((int(one.get("max.message.bytes", "0")) for one in found.values()), default=0) or 1_048_588
+    try:
+        found = configs.read(sources)
+    except BrokerRefused as error:
+        # Only a record larger than the default would notice, and it would stop the run, not be lost.
+        logger.warning("%s: the usual size is taken", error.happened, extra={"action": "size_unknown"})
+        return USUAL_BYTES
+    return max((int(one.get("max.message.bytes", "0")) for one in found.values()), default=0) or USUAL_BYTES
