@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Generic, Protocol, TypeVar
 
@@ -45,16 +46,13 @@ class Hand:
         """The part of the stable id that tells children and sinks apart."""
 
 
-class _Work(threading.local):
-    hand: Hand | None = None
-
-
-_work = _Work()
+# A context variable: it is a thread's own, and on an event loop a task's own.
+_hand: ContextVar[Hand | None] = ContextVar("hand", default=None)
 
 
 def take_in_hand(hand: Hand | None) -> None:
-    """Let `current()` in this thread answer from this hand."""
-    _work.hand = hand
+    """Let `current()` in this thread, or in this task of an event loop, answer from this hand."""
+    _hand.set(hand)
 
 
 _NO_TIMESTAMP = 0
@@ -62,7 +60,7 @@ _NO_TIMESTAMP = 0
 
 def current() -> Record:
     """Return the record that the calling function works on."""
-    hand = _work.hand
+    hand = _hand.get()
     message = None if hand is None else hand.message
     if hand is None or message is None:
         raise SettingsError(
@@ -155,6 +153,6 @@ def close_resources() -> None:
 
 def current_place() -> tuple[str, int, int] | None:
     """Return topic, partition and offset of the record in hand, if there is one."""
-    hand = _work.hand
+    hand = _hand.get()
     message = None if hand is None else hand.message
     return None if message is None else (message.topic(), message.partition(), message.offset())

@@ -67,6 +67,11 @@ class Ledger:
         return bool(ahead) and len(_code_ranges(ahead, self.mark)) > FULL_CHARACTERS
 
     @property
+    def remembers(self) -> bool:
+        """Whether something is known of records that were not read yet, or of one that is half done."""
+        return bool(self._done) or any(end > self._end for _, end in self._before)
+
+    @property
     def has_open(self) -> bool:
         """Whether a record was read and not all before it are settled."""
         return bool(self._read)

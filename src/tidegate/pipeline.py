@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ Retries = Literal["wait", "leave"]
 _STARTINGS = ("earliest", "latest", "none")
 _LOSTS = ("stop", "earliest", "latest")
 _ORDERS = ("partition", "key", "none")
+MOST_PARALLEL = 10_000
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Pipeline:
     policy: Policy = field(default_factory=Policy)
     order: Order | None = None
     """None: not chosen, which is "partition"."""
+    width: int = 1
     chosen: Mapping[str, object] = field(default_factory=dict)
     """Settings given by methods of the pipeline; they outrank the environment and the file."""
 
@@ -70,7 +71,7 @@ class Pipeline:
         """Keep values for which the function says yes; the others are settled without an effect."""
         return self._with_step("filter", function)
 
-    def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> Pipeline:
+    def flat_map(self, function: Callable[[Any], Any]) -> Pipeline:
         """Replace each value by several; the record is settled when all of them are.
 
         The function must give the same children in the same order for the same value: a repeat
@@ -111,14 +112,18 @@ class Pipeline:
         """Run at most this many rounds at a time (default: Spark's task slots)."""
         return self._choose("lanes", count)
 
-    def parallel(self, *, order: Order | None = None, timeout: str | float | None = None) -> Pipeline:
-        """Choose what may be overtaken, and how long an attempt may take.
+    def parallel(self, records: int = 1, *, order: Order | None = None, timeout: str | float | None = None) -> Pipeline:
+        """Work on several records of a lane at a time: `def` in threads, `async def` on an event loop.
 
         `order`: "partition" (default: records of a partition one after the other; one that waits holds all
         behind it), "key" (one that waits holds its key only; records without a key are free), "none".
         `timeout`: a record whose attempt takes longer has failed, and the worker that ran it is ended.
         """
-        changed = self
+        if type(records) is not int or not 1 <= records <= MOST_PARALLEL:
+            raise SettingsError(f"parallel({records!r})", f"say how many records at a time: 1 to {MOST_PARALLEL}")
+        if records > 1 and self.width > 1:
+            raise SettingsError("parallel is set twice in this pipeline", "keep one of the two")
+        changed = replace(self, width=max(self.width, records))
         if order is not None:
             if order not in _ORDERS:
                 raise SettingsError(f"order={order!r} is unknown", f"choose one of {', '.join(_ORDERS)}")
@@ -166,7 +171,7 @@ class Pipeline:
                 "retry_later lets others pass the failed record, and order is 'partition'",
                 'give the order up with .parallel(order="key") or "none", or retry in place: tg.retry(3)',
             )
-        return Plan(self.steps, self.sinks, self.policy, order)
+        return Plan(self.steps, self.sinks, self.policy, order, self.width)
 
     def resolved(self, more: Mapping[str, object] | None = None) -> Resolved:
         """Return every setting of this pipeline with its source."""
@@ -264,8 +269,3 @@ def _names(topics: str | Iterable[str] | re.Pattern[str] | At) -> tuple[str, ...
 def _refuse_uncallable(what: str, function: object) -> None:
     if not callable(function):
         raise SettingsError(f"{what}({function!r}) is not callable", "pass a function")
-    if inspect.iscoroutinefunction(function):
-        raise SettingsError(
-            f"{what}({name_of(function)}) is an async function, which would never be awaited",
-            "pass a plain def",
-        )

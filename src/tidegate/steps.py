@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -33,6 +35,11 @@ class Sink:
     write: Callable[[Value], object]
     when: Callable[[Value], object] | None = None
 
+    @property
+    def is_async(self) -> bool:
+        """Whether its answer has to be waited for."""
+        return is_async(self.write)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -42,6 +49,20 @@ class Plan:
     sinks: tuple[Sink, ...]
     policy: Policy = field(default_factory=Policy)
     order: Order = "partition"
+    width: int = 1
+    """How many records of a lane may be in work at a time."""
+
+    @property
+    def is_async(self) -> bool:
+        """Whether any function of it is an `async def`: then all of it runs on an event loop."""
+        whens = [sink.when for sink in self.sinks if sink.when is not None]
+        functions = [*(step.function for step in self.steps), *(sink.write for sink in self.sinks), *whens]
+        return any(map(is_async, functions))
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether records run beside the work thread."""
+        return self.width > 1 or self.is_async
 
     @property
     def fingerprint(self) -> str:
@@ -61,6 +82,20 @@ def name_of(function: Callable[..., object]) -> str:
     return str(name)
 
 
+def is_async(function: Callable[..., object]) -> bool:
+    """Whether calling this gives something to wait for: an `async def`, or an object whose call is one."""
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(inner).__call__)
+
+
+def suffix_of(plan: Plan, child: int, sink: int) -> str:
+    """Return the part of the stable id that tells children and sinks apart."""
+    has_children = any(step.kind == "flat_map" for step in plan.steps)
+    return (f"/{child}" if has_children else "") + (f"/{sink}" if len(plan.sinks) > 1 else "")
+
+
 def _identity(function: Callable[..., object]) -> str:
     name = name_of(function)
     code = getattr(function, "__code__", None)
@@ -72,7 +107,7 @@ def _identity(function: Callable[..., object]) -> str:
 class Runner:
     """Runs a plan, one record at a time. `done` tells after a failure what already has its effect."""
 
-    def __init__(self, plan: Plan, hand: Hand) -> None:
+    def __init__(self, plan: Plan, hand: Hand, taken: list[int] | None = None) -> None:
         self._plan = plan
         self._hand = hand
         self._child = 0
@@ -83,8 +118,10 @@ class Runner:
         """Whether a record can be half done at all; where it cannot, nothing is noted per record."""
         self.at_sink = -1
         """The number of the sink that has the record in hand; -1: a step before."""
-        self.taken = [0] * len(plan.sinks)
+        self.taken = [0] * len(plan.sinks) if taken is None else taken
         """How many values each sink has taken; counted where the policy holds, and in every noting run."""
+        self.taken_by_me = 0
+        """The same of this runner alone, in noting runs: several may share the other count."""
         self._noting_chain = self._compile(self._into_sinks)
         self.run: Chain = self.run_noting if self.tracks_progress else self._compile(self._into_one_sink())
         """The whole chain for one value; raises what a user's function raised."""
@@ -144,6 +181,7 @@ class Runner:
             if sink.when is None or sink.when(value):
                 sink.write(value)
                 self.taken[number] += 1
+                self.taken_by_me += 1
             self._done.add((child, number))
         self.at_sink = -1
 

@@ -20,6 +20,7 @@ LAYERS = [
     {"copies", "java", "ledger", "names", "places"},
     {"context", "policy"},
     {"steps", "formats"},
+    {"async_steps"},
     {"kafka"},
     {"pipeline"},
     {"engine"},

@@ -35,7 +35,8 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("at a negative offset", lambda: tg.at({"a": {0: -1}}), "-1"),
     ("at a partition that is no number", lambda: tg.at({"a": {"0": 1}}), "no partition"),  # type: ignore[dict-item]
     ("a step that is no function", lambda: source().map(42), "not callable"),  # type: ignore[arg-type]
-    ("an async step", lambda: source().map(an_async_function), "async"),
+    ("no record at a time", lambda: source().parallel(0), "1 to"),
+    ("parallel twice", lambda: source().parallel(2).parallel(3), "twice"),
     ("a step after a sink", lambda: source().sink(print).map(str), "before the first sink"),
     ("a setting twice", lambda: source().lanes(2).lanes(3), "twice"),
     ("zero lanes", lambda: source().lanes(0), "lanes=0"),

@@ -137,9 +137,10 @@ class Books:
         """Return what is known of an open failure."""
         return self._notes.get((partition, record_offset))
 
-    def has_news_of(self, lease: Lease) -> bool:
-        """Whether any record of this lease has to be looked up before it is run."""
-        return any(item.position.ahead or item.position.done or item.open for item in lease.partitions)
+    @property
+    def needs_look(self) -> bool:
+        """Whether something is known of records to come, so that each has to be looked up before it is run."""
+        return bool(self._notes) or any(ledger.remembers for ledger in self.ledgers.values())
 
     def is_finished(self, lost: dict[Partition, int]) -> bool:
         """Whether nothing of the lease is left to do: every partition failed, lost, or as far as it should be."""

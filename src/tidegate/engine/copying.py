@@ -76,6 +76,11 @@ class Copier:
         if self._on_the_way >= MOST_ON_THE_WAY:
             self.settle_all()
 
+    def poll(self) -> None:
+        """Take the answers that have come, without waiting."""
+        if self._on_the_way:
+            self._open_writer().poll()
+
     def settle_all(self) -> None:
         """Wait until every copy has its answer."""
         if self._on_the_way:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
-from tidegate.context import Hand, Message
+from tidegate.context import Hand, take_in_hand
 from tidegate.engine.books import Books
 from tidegate.engine.failure import reason
-from tidegate.engine.work import Tools, Work
+from tidegate.engine.fates import Tools
+from tidegate.engine.inorder import InOrder
+from tidegate.engine.parallel import Parallel
+from tidegate.engine.pool import worker_pool
+from tidegate.engine.work import Work
 from tidegate.kafka.reader import Reader, ReadFailed
 from tidegate.records import Lease, Limits, Outcome
 
@@ -18,6 +21,8 @@ NO_LIMIT = 1_000_000_000
 NO_SLICE_SECONDS = 3600.0
 LIVE_SLICE_SECONDS = 0.05
 """Longest wait for a record in a live round, so that "finish now" is heard at once."""
+BUSY_WAIT_SECONDS = 0.002
+"""Longest wait for a record while others run beside: their ends must be noticed too."""
 SHORT_WAIT_SECONDS = 1.0
 """A round in which nothing can be done for longer than this ends: its lane may have other work."""
 
@@ -25,15 +30,18 @@ SHORT_WAIT_SECONDS = 1.0
 class Round:
     """One round. `work_through` runs in the work thread; the watching thread may call the rest."""
 
-    def __init__(self, lease: Lease, tools: Tools, reader: Reader, take_in_hand: Callable[[Hand | None], None]) -> None:
+    def __init__(self, lease: Lease, tools: Tools, reader: Reader) -> None:
         self.limits = lease.limits
-        self.hand = tools.hand
+        self._hand = Hand(tools.group)
         self._lease = lease
         self._reader = reader
-        self._take_in_hand = take_in_hand
-        order = tools.plan.order
-        self._books = Books(lease, in_partition_order=order == "partition")
-        self._work = Work(lease, tools, reader, self._books)
+        self._books = Books(lease, in_partition_order=tools.plan.order == "partition")
+        self._work: Work
+        if tools.plan.is_parallel:
+            pool = worker_pool(tools.plan, tools.group, lease.limits.attempt_seconds)
+            self._work = Parallel(lease, tools, reader, self._books, pool)
+        else:
+            self._work = InOrder(lease, tools, reader, self._books, self._hand)
         self._broken: str | None = None
         self._unreadable: str | None = None
         self._slice_seconds = NO_SLICE_SECONDS
@@ -46,18 +54,19 @@ class Round:
 
     def work_through(self) -> None:
         """Read and settle until a limit is reached. Never raises."""
-        self._take_in_hand(self.hand)
+        take_in_hand(self._hand)
         try:
             marks = {partition: ledger.mark for partition, ledger in self._books.ledgers.items()}
             self._reader.begin(marks, self._lease.era)
             self._read_on()
+            self._work.finish()
             self._work.leave()
         except ReadFailed as error:
             self._unreadable = str(error)
         except Exception as error:  # noqa: BLE001  # reported with the outcome: what was settled still counts
             self._broken = reason(error)
         finally:
-            self._take_in_hand(None)
+            take_in_hand(None)
 
     def _read_on(self) -> None:
         began = last_record = time.monotonic()
@@ -65,35 +74,48 @@ class Round:
         limit = self.limits.records or NO_LIMIT
         while begun < limit and not self._work.is_stopping and not self._books.is_finished(self._reader.lost):
             now = time.monotonic()
-            if now >= began + self.limits.read_seconds:
+            ends = began + self.limits.read_seconds
+            if now >= ends:
                 return
-            if ran := self._work.run_waiting():
-                begun += ran
-                last_record = time.monotonic()
-                continue
-            if self._work.is_starved:
-                if self._slice_seconds == NO_SLICE_SECONDS:
-                    return  # a plain round hears of no more permits
-                last_record = now
-                self._woken.wait(LIVE_SLICE_SECONDS)
-                continue
-            silence = self.limits.quiet_seconds if begun else self.limits.idle_seconds
-            wait = min(last_record + silence, began + self.limits.read_seconds) - now
-            next_start = self._work.next_start
-            if self._work.may_read:
+            ran = self._work.run_waiting()
+            if not ran and self._work.may_read and not self._work.is_starved:
+                silence = self.limits.quiet_seconds if begun else self.limits.idle_seconds
+                wait = min(last_record + silence, ends) - now
                 if wait <= 0:
                     return
-                until_start = NO_SLICE_SECONDS if next_start is None else max(0.0, next_start - now)
-                batch = self._reader.read(limit - begun, min(wait, until_start, self._slice_seconds))
-                if batch:
-                    begun += self._work.run(batch)
-                    last_record = time.monotonic()
-                self._pass_gaps()
-            elif next_start is None or (next_start - now > SHORT_WAIT_SECONDS and not self._work.holding.is_on):
-                return
-            else:
-                last_record = now  # it waits for its own records: that is no silence
-                self._woken.wait(max(0.0, min(next_start, began + self.limits.read_seconds) - now))
+                ran = self._read(limit - begun, wait)
+            elif not ran:
+                if not self._wait_for_work(ends):
+                    return
+                last_record = time.monotonic()  # it waits for its own records: that is no silence
+            if ran:
+                begun += ran
+                last_record = time.monotonic()
+
+    def _read(self, most: int, wait: float) -> int:
+        """Read and begin records; return how many were begun."""
+        next_start = self._work.next_start
+        until_start = NO_SLICE_SECONDS if next_start is None else max(0.0, next_start - time.monotonic())
+        most_wait = BUSY_WAIT_SECONDS if self._work.is_busy else self._slice_seconds
+        batch = self._reader.read(most, min(wait, until_start, most_wait))
+        ran = self._work.run(batch) if batch else 0
+        self._pass_gaps()
+        return ran
+
+    def _wait_for_work(self, ends: float) -> bool:
+        """Wait until something may be begun again; False if that takes so long that the round should end."""
+        work, now = self._work, time.monotonic()
+        if work.is_busy:
+            work.wait(LIVE_SLICE_SECONDS)
+            return True
+        if work.is_starved:
+            self._woken.wait(LIVE_SLICE_SECONDS)
+            return self._slice_seconds != NO_SLICE_SECONDS  # a plain round hears of no more permits
+        next_start = work.next_start
+        if next_start is None or (next_start - now > SHORT_WAIT_SECONDS and not work.holding.is_on):
+            return False
+        self._woken.wait(max(0.0, min(next_start, ends) - now))
+        return True
 
     def _pass_gaps(self) -> None:
         """Where the end of a log was reached, markers and gaps before it hold nothing."""
@@ -113,12 +135,17 @@ class Round:
 
     def report(self) -> Outcome | None:
         """What is settled by now; None if nothing has changed since the last report."""
-        outcome = self._books.report(self.hand.message, self._reader.lost)
+        outcome = self._books.report(self._hand.message, self._reader.lost)
         return None if outcome is None else self._work.add_counts(outcome)
 
-    def give_up(self, message: Message | None) -> bool:
-        """Close the books because this record's attempt takes too long; False if it has just ended."""
-        return self._work.give_up(message, self.limits.attempt_seconds)
+    def give_up_late(self) -> bool:
+        """Give up attempts that take too long; True if the round must end at once."""
+        return self._work.give_up_late()
+
+    @property
+    def is_healthy(self) -> bool:
+        """False: a thread is stuck in a user's function, and the worker must go."""
+        return self._work.is_healthy
 
     def outcome(self, seconds: float, *, has_resources: bool) -> Outcome:
         """What this round brings back."""

@@ -10,20 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.context import Hand, close_resources, holds_resources, take_in_hand
+from tidegate.context import close_resources, holds_resources
 from tidegate.engine.channel import LiveAddress, call_driver
 from tidegate.engine.copying import Copier
 from tidegate.engine.failure import reason
+from tidegate.engine.fates import Tools
 from tidegate.engine.round import Round
 from tidegate.engine.watch import watch, work_thread
 from tidegate.engine.wire import encode_outcome
-from tidegate.engine.work import Tools
 from tidegate.engine.worker_log import send_logging_to_stderr
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.reader import worker_reader
 from tidegate.kafka.writer import worker_writer
 from tidegate.records import Lease, Outcome
-from tidegate.steps import Plan, Runner
+from tidegate.steps import Plan
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,12 @@ def close_task(_job: bytes, _attempt: int) -> tuple[bytes, bool]:
 def _begin(job: Job) -> Round:
     send_logging_to_stderr(job.log_level)
     _extend_import_path(job.import_path)
-    hand = Hand(job.group)
     plan: Plan = _plans.load(job.plan)
     kafka: Kafka = _clusters.load(job.kafka)
     key = _digest(job.kafka) + job.group.encode()
     reader = worker_reader(kafka, job.group, key)
     copier = Copier(job.group, plan.fingerprint, job.own_topics, lambda: worker_writer(kafka, key))
-    tools = Tools(plan, Runner(plan, hand), hand, copier, job.delays, job.rate)
-    return Round(job.lease, tools, reader, take_in_hand)
+    return Round(job.lease, Tools(plan, job.group, copier, job.delays, job.rate), reader)
 
 
 def _extend_import_path(paths: tuple[str, ...]) -> None:

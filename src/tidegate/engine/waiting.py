@@ -14,6 +14,8 @@ from tidegate.steps import Order
 
 M = TypeVar("M")
 
+_RUNNING = float("inf")
+
 Queue = tuple[Partition, Hashable]
 """A partition, and what of it waits together: None means all of it."""
 
@@ -57,6 +59,15 @@ class Waiting(Generic[M]):
         self._count(queue, 1)
         self._queues[queue].append(record)
 
+    def start(self, queue: Queue) -> None:
+        """The first of this queue is being run: the others wait for its end."""
+        self._queues.setdefault(queue, deque())
+        self._until[queue] = _RUNNING
+
+    def finish(self, queue: Queue) -> list[M]:
+        """The one that was being run has ended, and does not wait: return those behind it."""
+        return self._drop(queue) if self._until.get(queue) == _RUNNING else []
+
     def take_due(self, now: float) -> list[M]:
         """Return the queue that has been due for longest; it waits no more."""
         if not self._until:
@@ -75,7 +86,8 @@ class Waiting(Generic[M]):
     @property
     def next_due(self) -> float | None:
         """The earliest moment at which something may be tried."""
-        return min(self._until.values(), default=None)
+        earliest = min(self._until.values(), default=_RUNNING)
+        return None if earliest == _RUNNING else earliest
 
     @property
     def partitions(self) -> set[Partition]:
@@ -85,6 +97,10 @@ class Waiting(Generic[M]):
     def blocked_until(self, partition: Partition) -> float | None:
         """When a partition that waits as a whole may be tried; None if it does not wait as a whole."""
         return self._until.get((partition, None))
+
+    def is_running(self, queue: Queue) -> bool:
+        """Whether the first of this queue is being run."""
+        return self._until.get(queue) == _RUNNING
 
     def length(self, partition: Partition) -> int:
         """How many records of a partition wait."""

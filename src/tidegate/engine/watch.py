@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable
 
-from tidegate.context import Hand, Message
 from tidegate.engine.channel import REPORT_SECONDS, LiveLine
 from tidegate.engine.round import Round
 from tidegate.records import Limits
@@ -65,20 +64,20 @@ def watch(round_: Round, call: Callable[[], LiveLine | None], live_limits: Limit
     line = call()
     if line is not None and live_limits is not None:
         round_.go_live(live_limits)
-    began, attempt = time.monotonic(), _Attempt(round_.limits.attempt_seconds)
-    look_every = min(REPORT_SECONDS if line else 0.5, attempt.limit_seconds / 4)
+    began = time.monotonic()
+    look_every = min(REPORT_SECONDS if line else 0.5, round_.limits.attempt_seconds / 4)
     try:
         while True:
             left = began + round_.limits.read_seconds - time.monotonic()
             has_ended, has_word = thread.wait(min(look_every, left) if left > 0 else look_every, line)
             if has_ended:
-                return True
+                return round_.is_healthy
             if time.monotonic() >= began + round_.limits.read_seconds:
                 round_.stop_reading()
             if line is not None and not _talk(round_, line, has_word=has_word):
                 line.close()
                 line = None
-            if attempt.takes_too_long(round_.hand, time.monotonic()) and round_.give_up(attempt.message):
+            if round_.give_up_late():
                 return False
     finally:
         if line is not None:
@@ -94,20 +93,3 @@ def _talk(round_: Round, line: LiveLine, *, has_word: bool) -> bool:
     if not alive or line.finish_asked:
         round_.stop_reading()
     return alive
-
-
-class _Attempt:
-    """Tells how long one attempt at one record has been going on."""
-
-    def __init__(self, limit_seconds: float) -> None:
-        self.limit_seconds = limit_seconds
-        self.message: Message | None = None
-        self._number = 0
-        self._since = 0.0
-
-    def takes_too_long(self, hand: Hand, now: float) -> bool:
-        message, number = hand.message, hand.attempt
-        if message is not self.message or number != self._number:
-            self.message, self._number, self._since = message, number, now
-            return False
-        return message is not None and now - self._since >= self.limit_seconds

@@ -1,0 +1,102 @@
+"""Pure: one record through steps and sinks of which some are `async def`. Runs on an event loop.
+
+Plain functions among the steps run on the loop too: they should be short (a decoder). A plain function as a sink
+runs in a thread of its own, so that it holds nobody up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+
+from tidegate.context import Hand
+from tidegate.records import Done
+from tidegate.steps import Plan, Step, Value, suffix_of
+
+AsyncChain = Callable[[Value], Awaitable[None]]
+
+
+class AsyncRunner:
+    """Runs a plan on an event loop, one record at a time. `done` tells after a failure what has its effect."""
+
+    def __init__(self, plan: Plan, hand: Hand, taken: list[int]) -> None:
+        self._plan = plan
+        self._hand = hand
+        self.taken = taken
+        self.taken_by_me = 0
+        self.at_sink = -1
+        self._child = 0
+        self._before: Done = frozenset()
+        self._done: set[tuple[int, int]] = set()
+        self._has_children = any(step.kind == "flat_map" for step in plan.steps)
+        self._chain = self._compile()
+
+    @property
+    def done(self) -> Done:
+        """What of the record in hand has its effect by now."""
+        return self._before | self._done
+
+    async def run(self, value: Value, done: Done) -> None:
+        """Run the whole chain for one value, but for what is done already."""
+        self._child, self.at_sink, self._before, self._done = 0, -1, done, set()
+        self._hand.suffix = ""
+        await self._chain(value)
+
+    def _compile(self) -> AsyncChain:
+        chain: AsyncChain = self._into_sinks
+        for step in reversed(self._plan.steps):
+            chain = self._before_chain(step, chain)
+        return chain
+
+    async def _into_sinks(self, value: Value) -> None:
+        child = self._child
+        self._child += 1
+        for number, sink in enumerate(self._plan.sinks):
+            if (child, number) in self._before:
+                continue
+            self.at_sink = number
+            self._hand.suffix = suffix_of(self._plan, child, number)
+            if sink.when is None or await _answer(sink.when(value)):
+                if sink.is_async:
+                    await _answer(sink.write(value))
+                else:
+                    await asyncio.to_thread(sink.write, value)
+                self.taken[number] += 1
+                self.taken_by_me += 1
+            self._done.add((child, number))
+        self.at_sink = -1
+
+    def _before_chain(self, step: Step, rest: AsyncChain) -> AsyncChain:
+        function = step.function
+        if step.kind == "map":
+
+            async def run_map(value: Value) -> None:
+                await rest(await _answer(function(value)))
+
+            return run_map
+        if step.kind == "filter":
+
+            async def run_filter(value: Value) -> None:
+                if await _answer(function(value)):
+                    await rest(value)
+                else:
+                    self._child += 1  # a dropped child keeps its number, so its brothers keep theirs
+
+            return run_filter
+
+        async def run_flat_map(value: Value) -> None:
+            children: Iterable[Value] | AsyncIterable[Value] = await _answer(function(value))
+            if isinstance(children, AsyncIterable):
+                async for child in children:
+                    await rest(child)
+            else:
+                for child in children:
+                    await rest(child)
+
+        return run_flat_map
+
+
+async def _answer(result: Value) -> Value:
+    """Wait for what an `async def` gives; a plain function's answer is there."""
+    return await result if inspect.isawaitable(result) else result

@@ -1,0 +1,268 @@
+"""What becomes of one record: may it run now, and where does it go when it failed.
+
+Used by the work thread alone, whoever runs the records themselves.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidegate.context import Message
+from tidegate.copies import Copy, is_note, read_headers
+from tidegate.engine.books import Books, Note, place
+from tidegate.engine.copying import Copier, Failed, may_pass
+from tidegate.engine.failure import failure_of, say_where
+from tidegate.engine.holding import Holding
+from tidegate.engine.waiting import Queue, Waiting, queue_of
+from tidegate.errors import CopyRefused, TidegateError, TimedOut, WorkerDied
+from tidegate.kafka.reader import Reader
+from tidegate.names import dead_topic, retry_topic
+from tidegate.policy import Again, Later, Terminal, Verdict, decide
+from tidegate.records import Done, Failure, Lease, Partition, Tries
+from tidegate.steps import Plan
+
+COPY_AGAIN_SECONDS = 1.0
+CLOCK_AGAIN_SECONDS = 1.0
+LONG_QUEUE = 500
+"""So many records of one partition may wait in memory before it is read no further."""
+
+_SETTLED, _RETRIED, _DEAD, _SKIPPED, _AGAIN, _HELD = range(6)
+"""Places in `Counts`."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the work of a round is done with."""
+
+    plan: Plan
+    group: str
+    copier: Copier
+    delays: Mapping[str, float]
+    """The group's own topics that it reads: their delays, 0 for the redrive topic."""
+    rate: float = 0.0
+    """Records per second, where a lease carries permits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A record that may run now."""
+
+    message: Message
+    copy: Copy | None = None
+    """What its headers say, where it comes from a topic of the group's own."""
+    done: Done = frozenset()
+    """Children and sinks that have it already."""
+    note: Note | None = None
+
+    @property
+    def tries(self) -> Tries:
+        """What it has been through in this place."""
+        return Tries() if self.note is None else self.note.tries
+
+    @property
+    def number(self) -> int:
+        """Which attempt this is, all passes together."""
+        return 1 + self.tries.failed + (0 if self.copy is None else self.copy.attempt)
+
+
+class Fates:
+    """The records of one round, apart from running them."""
+
+    def __init__(self, lease: Lease, tools: Tools, reader: Reader, books: Books, taken: list[int]) -> None:
+        self._tools = tools
+        self._reader = reader
+        self._books = books
+        self.waiting: Waiting[Message] = Waiting()
+        self.own = {item.partition.topic for item in lease.partitions} & set(tools.delays)
+        self._broker_ahead_ms = None if lease.broker_ms is None else lease.broker_ms - time.monotonic() * 1000
+        failed_probes = max((one.tries.unavailable for item in lease.partitions for one in item.open), default=0)
+        self.holding = Holding(taken, lease.proofs, failed_probes)
+
+    # --- may it run
+
+    def look_at(self, message: Message) -> Attempt | None:
+        """Return the attempt to be made; None if it is settled, has to wait, or has had its attempt already."""
+        if self._is_over(message) or self._has_to_wait(message):
+            return None
+        partition, record_offset = place(message), message.offset()
+        note = self._books.note_for(partition, record_offset)
+        copy = read_headers(message.headers() or ()) if partition.topic in self.own else None
+        done = self._books.ledgers[partition].done(record_offset)
+        if copy is not None and copy.sinks == self._tools.plan.fingerprint:
+            done |= copy.done
+        attempt = Attempt(message, copy, done, note)
+        if note is None or note.failure is None:
+            return attempt
+        self._go_on_with(attempt, note, note.failure)
+        return None
+
+    def _is_over(self, message: Message) -> bool:
+        """Whether nothing is to be done for a record: its partition has failed, it is settled, or it is none."""
+        partition = place(message)
+        if partition in self._books.failures:
+            return True
+        is_none = partition.topic in self.own and is_note(message.headers() or ())
+        if is_none or self._books.ledgers[partition].is_settled(message.offset()):
+            self._books.settle(message, quietly=True)
+            return True
+        return False
+
+    def _has_to_wait(self, message: Message) -> bool:
+        """Whether one before it waits or runs, it was told to wait, or it is not due; then it waits from now on."""
+        partition, queue, now = place(message), self.queue(message), time.monotonic()
+        blocking = self.waiting.blocks(partition, queue)
+        if blocking is not None:
+            self._wait_behind(blocking, message)
+            return True
+        note = self._books.note_for(partition, message.offset())
+        if note is not None and note.next_try > now:
+            self._wait(queue, message, note.next_try)
+            return True
+        due = self._due(message) if partition.topic in self.own else 0.0
+        if due > now:
+            self._wait((partition, None), message, due)
+            self._books.park(partition, due)
+            return True
+        return False
+
+    def due(self) -> list[Message]:
+        """Return the records of the queue that has waited longest beyond its time; they wait no more."""
+        due = self.waiting.take_due(time.monotonic())
+        for partition in {place(message) for message in due}:
+            self._books.unpark(partition)
+            self._reader.release(partition)
+        return due
+
+    def queue(self, message: Message) -> Queue:
+        """Return what a record must not overtake."""
+        return queue_of(self._tools.plan.order, place(message), message.key(), message.offset())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits that nothing more should be read."""
+        return self.waiting.count > 10 * LONG_QUEUE or any(one.is_full for one in self._books.ledgers.values())
+
+    @property
+    def blocked(self) -> set[Partition]:
+        """The partitions that wait as a whole, or have failed."""
+        whole = {one for one in self._books.ledgers if self.waiting.blocked_until(one) is not None}
+        return whole | set(self._books.failures)
+
+    # --- it went well, or it failed
+
+    def succeeded(self, attempt: Attempt, *, took_effect: bool) -> None:
+        """A record is through its sinks; `took_effect`: a sink really took it, no filter dropped it."""
+        self._books.settle(attempt.message)
+        if took_effect:
+            self.holding.end()
+
+    def failed(self, attempt: Attempt, error: BaseException, done: Done, sink: int = -1) -> None:
+        """Do with a failed record what the policy says."""
+        if self._books.is_closed:
+            return
+        failure = failure_of(attempt.message, error, attempt.tries.failed + 1)
+        self._follow(attempt, self._decide(attempt, error, sink), failure, done, sink)
+
+    def _go_on_with(self, attempt: Attempt, note: Note, failure: Failure) -> None:
+        """Decide about an attempt that failed outside of this worker, or write the copy that was decided on."""
+        if note.then:
+            self._send(attempt, failure, attempt.done, note.then)
+            return
+        kind = {"WorkerDied": WorkerDied, "TimedOut": TimedOut}.get(failure.error_type, Exception)
+        self._follow(attempt, self._decide(attempt, kind(failure.message), -1), failure, attempt.done, -1)
+
+    def _decide(self, attempt: Attempt, error: BaseException, sink: int) -> Verdict:
+        tries, note = attempt.tries, attempt.note
+        # The lane as a whole looks for the sink: its waits grow whichever record it looks with.
+        tries = Tries(tries.failed, max(tries.unavailable, self.holding.failed_probes), tries.alone)
+        seen = note.proofs if note is not None and note.tries.unavailable else None
+        return decide(
+            self._tools.plan.policy.row_for(type(error)),
+            error,
+            tries,
+            waited=self._tools.delays.get(attempt.message.topic(), 0.0),
+            others_go_on=seen is not None and self.holding.known(sink) > seen,
+            jitter=random.random(),  # noqa: S311  # to spread retries, not to hide them
+        )
+
+    def _follow(self, attempt: Attempt, verdict: Verdict, failure: Failure, done: Done, sink: int) -> None:
+        message = attempt.message
+        match verdict:
+            case Again(wait, tries, is_hold):
+                until = time.monotonic() + wait
+                self._books.count(_HELD if is_hold else _AGAIN)
+                self._books.keep_open(message, Note(tries, until, sink, self.holding.known(sink)), done)
+                self._wait(self.queue(message), message, until)
+                if is_hold:
+                    self.holding.hold(until)
+            case Later(delay):
+                self._send(attempt, failure, done, retry_topic(self._tools.group, delay))
+            case Terminal("dead_letter"):
+                self._send(attempt, failure, done, dead_topic(self._tools.group))
+            case Terminal("skip"):
+                self._books.settle(message, _SKIPPED)
+                say_where(failure, "is skipped")
+            case Terminal():
+                self._stop_at(message, failure, done)
+
+    def _stop_at(self, message: Message, failure: Failure, done: Done) -> None:
+        self._books.fail(message, failure, done)
+        self.waiting.drop([failure.partition])
+        self._reader.stop(failure.partition)
+
+    # --- copies
+
+    def _send(self, attempt: Attempt, failure: Failure, done: Done, topic: str) -> None:
+        """Write a copy. The record stays open until the broker has it."""
+        self._books.keep_open(attempt.message, Note(Tries(), 0.0, failure=failure, then=topic), done)
+        self._tools.copier.send(Failed(attempt.message, attempt.copy, failure, done, topic), self._answered)
+
+    def _answered(self, failed: Failed, error: TidegateError | None) -> None:
+        message = failed.message
+        if error is None:
+            self._books.settle(message, _DEAD if failed.topic == dead_topic(self._tools.group) else _RETRIED)
+            say_where(failed.failure, f"is written to {failed.topic}")
+            return
+        if may_pass(error):
+            until = time.monotonic() + COPY_AGAIN_SECONDS
+            self._books.keep_open(message, Note(Tries(), until, failure=failed.failure, then=failed.topic))
+            self._wait(self.queue(message), message, until)
+            return
+        reason = (
+            f"its copy cannot be written to {failed.topic}: {error.happened} "
+            f"(it failed with {failed.failure.error_type}: {failed.failure.message[:200]})"
+        )
+        self._stop_at(message, failure_of(message, CopyRefused(reason), failed.failure.attempts), failed.done)
+
+    # --- waiting
+
+    def _wait(self, queue: Queue, message: Message, until: float) -> None:
+        self._books.keep_open(message)
+        self.waiting.put(queue, message, until)
+
+    def _wait_behind(self, queue: Queue, message: Message) -> None:
+        partition, kind = queue
+        if kind is not None:  # others of its partition go on: the ledger must know that this one does not
+            self._books.keep_open(message)
+        self.waiting.append(queue, message)
+        if kind is None and self.waiting.length(partition) == LONG_QUEUE and not self.waiting.is_running(queue):
+            self._reader.hold(partition)
+
+    def _due(self, message: Message) -> float:
+        """Return when a copy is due, by this process's steady clock: the broker's time of writing, and its delay."""
+        delay = self._tools.delays[message.topic()]
+        if not delay:
+            return 0.0
+        if self._broker_ahead_ms is None:  # the broker's time is not known yet: rather late than early
+            return time.monotonic() + CLOCK_AGAIN_SECONDS
+        _, written_ms = message.timestamp()
+        return (written_ms - self._broker_ahead_ms) / 1000 + delay
+
+
+def timed_out(attempt: Attempt, attempt_seconds: float) -> Note:
+    """Return what is noted of a record whose attempt takes too long: the next round decides about it."""
+    error = TimedOut(f"one attempt took longer than timeout={attempt_seconds:g}s")
+    return Note(attempt.tries, 0.0, failure=failure_of(attempt.message, error, attempt.tries.failed + 1))

@@ -1,0 +1,142 @@
+"""Runs records one after the other, in the work thread itself.
+
+Where nothing has failed and nothing waits, a batch runs in one plain loop: the hot path. Otherwise each record
+is looked at first: is it settled already, does one before it wait, is it due, what has it been through.
+"""
+
+from __future__ import annotations
+
+import time
+
+from tidegate.context import Hand, Message
+from tidegate.engine.books import Books, place
+from tidegate.engine.fates import Attempt, Tools, timed_out
+from tidegate.engine.work import Work
+from tidegate.kafka.reader import Reader
+from tidegate.records import Lease
+from tidegate.steps import Runner
+
+
+class InOrder(Work):
+    """One record at a time."""
+
+    def __init__(self, lease: Lease, tools: Tools, reader: Reader, books: Books, hand: Hand) -> None:
+        self._runner = Runner(tools.plan, hand)
+        super().__init__(lease, tools, reader, books, self._runner.taken)
+        self._hand = hand
+        self._stopwatch = _Stopwatch()
+
+    @property
+    def is_busy(self) -> bool:
+        """Never: a record that was begun has ended when `run` returns."""
+        return False
+
+    def finish(self) -> None:
+        """Nothing runs beside the loop."""
+
+    def wait(self, seconds: float) -> None:
+        """Nothing runs beside the loop."""
+
+    def run(self, batch: list[Message]) -> int:
+        """Run records in this order, until told to stop; return how many were begun."""
+        books, fates = self._books, self.fates
+        books.open_batch(batch)
+        has_own = bool(fates.own) and any(message.topic() in fates.own for message in batch)
+        is_paced = self.turnstile is not None
+        at = 0
+        while at < len(batch) and self._may_begin():
+            if has_own or is_paced or fates.waiting or self.holding.is_probing or books.needs_look:
+                books.pass_one(at + 1)
+                attempt = fates.look_at(batch[at])
+                at += 1
+                if attempt is not None:
+                    self._attempt(attempt)
+                continue
+            count, error = self._run_on(batch, at)
+            at += count
+            self._hand.message = None
+            books.settle_batch(at)
+            if error is not None and not books.is_closed:
+                books.pass_one(at + 1)
+                self._fail(Attempt(batch[at]), error, noting=self._runner.tracks_progress)
+                at += 1
+        if not books.is_closed:
+            self._keep(batch[at:])
+            self._tools.copier.settle_all()
+        return at
+
+    def _run_on(self, batch: list[Message], start: int) -> tuple[int, BaseException | None]:
+        """Run the steps: the hot path. Return how many records are settled, and why the next is not."""
+        run, hand = self._runner.run, self._hand
+        handled = 0
+        try:
+            for message in batch[start:] if start else batch:
+                if self.is_stopping:
+                    break
+                hand.message = message
+                run(message.value())
+                handled += 1
+        except BaseException as error:  # noqa: BLE001  # whatever a user's function raises fails its record, no more
+            return handled, error
+        return handled, None
+
+    def _keep(self, rest: list[Message]) -> None:
+        if (self.holding.is_on or self.turnstile is not None) and not self.is_stopping:
+            self._backlog = rest + self._backlog
+        else:
+            self._put_back(rest)
+
+    def _attempt(self, attempt: Attempt) -> None:
+        self._hand.copy, self._hand.attempt = attempt.copy, attempt.number
+        self._runner.resume(attempt.done)
+        self._hand.message = attempt.message
+        taken = self._runner.taken_by_me
+        try:
+            self._runner.run_noting(attempt.message.value())
+        except BaseException as error:  # noqa: BLE001  # whatever a user's function raises fails its record, no more
+            self._hand.message = None
+            self._fail(attempt, error, noting=True)
+        else:
+            self._hand.message = None
+            self.fates.succeeded(attempt, took_effect=self._runner.taken_by_me > taken)
+        self._hand.copy, self._hand.attempt = None, 1
+
+    def _fail(self, attempt: Attempt, error: BaseException, *, noting: bool) -> None:
+        done = self._runner.done if noting else frozenset()
+        sink = self._runner.at_sink if noting else -1
+        self._runner.resume(frozenset())
+        self._hand.suffix = ""
+        self.fates.failed(attempt, error, done, sink)
+
+    # --- for the watching thread
+
+    def give_up_late(self) -> bool:
+        """Close the books if the record in hand takes too long: its thread cannot be stopped."""
+        message = self._stopwatch.look(self._hand, self._attempt_seconds)
+        if message is None:
+            return False
+        note = timed_out(
+            Attempt(message, note=self._books.note_for(place(message), message.offset())), self._attempt_seconds
+        )
+        if not self._books.close_at(message, self._hand, note, self._runner.done):
+            return False
+        self.is_healthy = False
+        self.is_stopping = True
+        return True
+
+
+class _Stopwatch:
+    """Tells how long one attempt at one record has been going on: the hot path notes no time."""
+
+    def __init__(self) -> None:
+        self._message: Message | None = None
+        self._number = 0
+        self._since = 0.0
+
+    def look(self, hand: Hand, limit_seconds: float) -> Message | None:
+        """Return the record in hand, if it has been there for longer than this."""
+        message, number, now = hand.message, hand.attempt, time.monotonic()
+        if message is not self._message or number != self._number:
+            self._message, self._number, self._since = message, number, now
+            return None
+        return message if now - self._since >= limit_seconds else None
