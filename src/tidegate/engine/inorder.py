@@ -45,7 +45,7 @@ class InOrder(Work):
         is_paced = self.turnstile is not None
         at = 0
         while at < len(batch) and self._may_begin():
-            if has_own or is_paced or fates.waiting or self.holding.is_probing or books.needs_look:
+            if has_own or is_paced or fates.waiting or self.holding.is_probing or books.needs_look or books.failures:
                 books.pass_one(at + 1)
                 attempt = fates.look_at(batch[at])
                 at += 1
