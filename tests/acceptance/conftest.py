@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 QUICK = ("--master", "local[2]", "--set", "session_timeout=2s", "--set", "commit_every=1s")
 """A restart need not wait long for the group, and a short test sees several commits."""
+
+
+BOTH_WAYS = bool(os.environ.get("PROOF_BOTH_WAYS"))
 
 
 @dataclass
@@ -130,6 +134,13 @@ def module_scene(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> It
     made = Scene(broker.bootstrap, tmp_path_factory.mktemp("scene"), new_name())
     yield made
     made.clean_up()
+
+
+def channel(ordinary: str) -> pytest.MarkDecorator:
+    """Run with and without the live channel where proof is asked for; ordinarily in one of the two ways."""
+    ways = {"live": pytest.param("true", id="live"), "plain": pytest.param("false", id="plain")}
+    chosen = list(ways.values()) if BOTH_WAYS else [ways[ordinary]]
+    return pytest.mark.parametrize("live", chosen)
 
 
 def new_name() -> str:

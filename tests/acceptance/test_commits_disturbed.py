@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import Scene, evenly, new_name
+from tests.acceptance.conftest import Scene, channel, evenly, new_name
 from tests.acceptance.program import Program
 from tidegate.dev.broker import Broker
 from tidegate.testing import Delay, KafkaProxy, RefuseCommits
@@ -19,7 +19,6 @@ from tidegate.testing.requests import (
     REBALANCE_IN_PROGRESS,
 )
 
-CHANNEL = [pytest.param("true", id="live"), pytest.param("false", id="plain")]
 LONG_SESSION = ("--set", "session_timeout=45s")
 """Heartbeats wait behind a late commit: the member must not be given up for that."""
 
@@ -59,7 +58,7 @@ def check_each_record_ran_once(scene: Scene) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("live", CHANNEL)
+@channel("live")
 @pytest.mark.parametrize(
     "error",
     [pytest.param(COORDINATOR_LOAD_IN_PROGRESS, id="loading"), pytest.param(REBALANCE_IN_PROGRESS, id="rebalancing")],
@@ -104,7 +103,7 @@ def test_a_commit_refused_for_its_generation_costs_the_partitions_and_loses_noth
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("live", CHANNEL)
+@channel("live")
 def test_a_stop_waits_for_a_late_commit(disturbed: Scene, proxy: KafkaProxy, live: str) -> None:
     disturbed.fill(4, evenly(10_000, 4))
     program = disturbed.start("slow.py", "--set", f"live={live}", *LONG_SESSION, SECONDS_EACH="0.003")
@@ -127,7 +126,7 @@ def test_a_stop_waits_for_a_late_commit(disturbed: Scene, proxy: KafkaProxy, liv
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("live", CHANNEL)
+@channel("plain")
 def test_late_commits_hold_no_work_up(disturbed: Scene, proxy: KafkaProxy, live: str) -> None:
     disturbed.fill(4, evenly(4000, 4))
     program = disturbed.start("slow.py", "--set", f"live={live}", *LONG_SESSION, SECONDS_EACH="0.002")
@@ -145,7 +144,7 @@ def test_late_commits_hold_no_work_up(disturbed: Scene, proxy: KafkaProxy, live:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("live", CHANNEL)
+@channel("live")
 def test_a_run_outlives_its_connections(disturbed: Scene, proxy: KafkaProxy, live: str) -> None:
     disturbed.fill(4, evenly(8000, 4))
     program = disturbed.start("slow.py", "--set", f"live={live}", *LONG_SESSION, SECONDS_EACH="0.003")

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import Scene
+from tests.acceptance.conftest import Scene, channel
 from tests.acceptance.program import tidegate
 from tests.support import wait_until
 from tidegate.ops.produce import Message
 from tidegate.records import Partition
 from tidegate.testing import CopySeen, read_copies
 
-CHANNEL = [pytest.param("true", id="live"), pytest.param("false", id="plain")]
 OUTAGE_SECONDS = float(os.environ.get("PROOF_OUTAGE", "8"))
 
 
@@ -41,7 +40,7 @@ def ended(scene: Scene, topic: str) -> int:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("live", CHANNEL)
+@channel("plain")
 def test_a_program_killed_between_copy_and_commit_writes_one_copy_more_and_never_none(scene: Scene, live: str) -> None:
     count = 300
     scene.fill(2, some_bad(count, 2))
@@ -132,7 +131,7 @@ def memory_of(pids: list[int]) -> int:
 
 
 @pytest.mark.timeout(240 + 2 * OUTAGE_SECONDS)
-@pytest.mark.parametrize("live", CHANNEL)
+@channel("live")
 def test_an_outage_of_the_sink_costs_nothing_but_time(scene: Scene, live: str) -> None:
     count = 20_000
     scene.fill(2, [Message(f"ok {one}", partition=one % 2) for one in range(2000)])

@@ -9,12 +9,11 @@ import time
 
 import pytest
 
-from tests.acceptance.conftest import Scene, evenly
+from tests.acceptance.conftest import Scene, channel, evenly
 from tests.acceptance.program import Program
 from tests.support import wait_until
 
 HANDOVERS = int(os.environ.get("PROOF_HANDOVERS", "2"))
-CHANNEL = [pytest.param("true", id="live"), pytest.param("false", id="plain")]
 
 
 def owned_by(scene: Scene) -> list[int]:
@@ -31,7 +30,7 @@ def wait_for_members(scene: Scene, shares: list[int], *programs: Program) -> Non
 
 
 @pytest.mark.timeout(120 + 60 * HANDOVERS)
-@pytest.mark.parametrize("live", CHANNEL)
+@channel("live")
 def test_copies_that_come_and_go_hand_over_without_a_repeat(scene: Scene, live: str) -> None:
     scene.fill(4, evenly(2000, 4))
     first = scene.start("slow.py", "--set", f"live={live}", SECONDS_EACH="0.002")
@@ -54,7 +53,7 @@ def test_copies_that_come_and_go_hand_over_without_a_repeat(scene: Scene, live: 
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("live", CHANNEL)
+@channel("plain")
 def test_when_one_of_two_copies_is_killed_the_other_takes_over(scene: Scene, live: str) -> None:
     chance = random.Random(f"two copies {live}")
     scene.fill(4, evenly(6000, 4))
@@ -73,7 +72,7 @@ def test_when_one_of_two_copies_is_killed_the_other_takes_over(scene: Scene, liv
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("live", CHANNEL)
+@channel("live")
 def test_the_late_word_of_a_frozen_driver_does_not_count(scene: Scene, live: str) -> None:
     scene.fill(2, evenly(3000, 2))
     frozen = scene.start("slow.py", "--set", f"live={live}", SECONDS_EACH="0.004")

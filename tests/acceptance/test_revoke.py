@@ -6,14 +6,13 @@ import signal
 
 import pytest
 
-from tests.acceptance.conftest import Scene, evenly
+from tests.acceptance.conftest import Scene, channel, evenly
 from tests.acceptance.program import Program
 from tests.acceptance.test_group import owned_by, wait_for_members
 from tidegate.kafka.commits import CommitSeen, read_commits
 from tidegate.ops.produce import Message
 from tidegate.testing import Event
 
-CHANNEL = [pytest.param("true", id="live"), pytest.param("false", id="plain")]
 NO_WATCHDOG = ("--set", "stall_after=600s")
 """It must not take what stands still here for stalled, however long the second copy takes to start."""
 BEFORE = 5
@@ -52,7 +51,7 @@ def the_other_ones(scene: Scene, program: Program) -> int:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("live", CHANNEL)
+@channel("plain")
 def test_a_record_in_work_is_finished_and_committed_before_its_partition_goes(scene: Scene, live: str) -> None:
     sign = scene.folder / "sign"
     patient = ("--set", f"live={live}", "--set", "timeout=150s", "--set", "stop_budget=160s", *NO_WATCHDOG)
@@ -85,7 +84,7 @@ def given_back(program: Program) -> str:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("live", CHANNEL)
+@channel("live")
 def test_a_record_that_outlasts_the_budget_is_left_to_the_next_owner(scene: Scene, live: str) -> None:
     words = ("--set", f"live={live}", "--set", "timeout=2s", "--set", "stop_budget=8s", *NO_WATCHDOG)
     first = start_at_work(scene, "frozen", *words, STUCK_SECONDS="600")
