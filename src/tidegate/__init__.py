@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegate.context import Resource, current, resource
 from tidegate.errors import (
+    BatchFailed,
     BrokerRefused,
     BrokerUnreachable,
     CopyRefused,
@@ -34,10 +35,12 @@ from tidegate.places import at
 from tidegate.policy import dead_letter, hold, retry, retry_later, skip, stop
 from tidegate.records import Failure, Partition, Record, Report
 from tidegate.secrets import Secret, secret
+from tidegate.sinks.http import HttpError, HttpTimeout, Tls, call_http, http
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchFailed",
     "BrokerRefused",
     "BrokerUnreachable",
     "CopyRefused",
@@ -46,6 +49,8 @@ __all__ = [
     "DeliveryFailed",
     "Failure",
     "GroupOffsets",
+    "HttpError",
+    "HttpTimeout",
     "JavaMissing",
     "Kafka",
     "Message",
@@ -65,16 +70,19 @@ __all__ = [
     "StoppedAtRecord",
     "TidegateError",
     "TimedOut",
+    "Tls",
     "TopicMissing",
     "Unavailable",
     "Undecodable",
     "WorkerDied",
     "at",
+    "call_http",
     "current",
     "dead_letter",
     "dead_letters",
     "from_kafka",
     "hold",
+    "http",
     "json",
     "offsets",
     "produce",

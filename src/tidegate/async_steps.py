@@ -30,7 +30,9 @@ class AsyncRunner:
         self._before: Done = frozenset()
         self._done: set[tuple[int, int]] = set()
         self._has_children = any(step.kind == "flat_map" for step in plan.steps)
-        self._chain = self._compile()
+        self._collected: list[tuple[int, Value]] = []
+        self._collecting_chain = self._compile(self._into_list)
+        self._chain = self._compile(self._into_sinks)
 
     @property
     def done(self) -> Done:
@@ -43,8 +45,17 @@ class AsyncRunner:
         self._hand.suffix = ""
         await self._chain(value)
 
-    def _compile(self) -> AsyncChain:
-        chain: AsyncChain = self._into_sinks
+    async def collect(self, value: Value) -> list[tuple[int, Value]]:
+        """Run the steps alone; return what would go to the sinks, each with its child's number."""
+        self._child, self._collected = 0, []
+        await self._collecting_chain(value)
+        return self._collected
+
+    async def _into_list(self, value: Value) -> None:
+        self._collected.append((self._child, value))
+        self._child += 1
+
+    def _compile(self, chain: AsyncChain) -> AsyncChain:
         for step in reversed(self._plan.steps):
             chain = self._before_chain(step, chain)
         return chain

@@ -136,6 +136,11 @@ def resource(make: Callable[[], T], close: Callable[[T], None] | None = None) ->
     return Resource(make, close)
 
 
+def close_at_end(close: Callable[[], None]) -> None:
+    """Let this worker call this when it ends in good order."""
+    _closers[uuid.uuid4().hex] = close
+
+
 def holds_resources() -> bool:
     """Whether this worker made something that wants to be closed."""
     return bool(_closers)

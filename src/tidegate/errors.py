@@ -22,6 +22,7 @@ Reasons for which a record may fail, beside what its functions raise:
 What users' functions raise to choose a record's way:
     Reject               never again: the last step of the row of `on_error`
     Unavailable          the sink is away: `hold` waits for it
+    BatchFailed          some values of a list were not taken
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tidegate.ops.produce import Delivery
     from tidegate.records import Failure
 
@@ -144,6 +147,14 @@ class Undecodable(ValueError):
 
 class CopyRefused(Exception):
     """The broker does not take the record's retry or dead-letter copy, so the record stays where it is."""
+
+
+class BatchFailed(Exception):
+    """Raise it from a sink that gets lists: `BatchFailed({place: error})` fails these values, the others are taken."""
+
+    def __init__(self, failures: Mapping[int, BaseException]) -> None:
+        super().__init__(f"{len(failures)} values of the list were not taken")
+        self.failures = dict(failures)
 
 
 class Reject(Exception):

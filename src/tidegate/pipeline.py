@@ -13,7 +13,8 @@ from tidegate.places import At
 from tidegate.policy import Policy
 from tidegate.records import Partition
 from tidegate.settings import CLIENT, Resolved, rate_per_second, resolve, seconds
-from tidegate.steps import Order, Plan, Sink, Step, Value, name_of
+from tidegate.sinks.objects import SinkObject, as_sink
+from tidegate.steps import Batch, Order, Plan, Sink, Step, Value, name_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession  # noqa: TID251  # a type only, never imported at run time
@@ -60,6 +61,7 @@ class Pipeline:
     order: Order | None = None
     """None: not chosen, which is "partition"."""
     width: int = 1
+    lists: Batch | None = None
     chosen: Mapping[str, object] = field(default_factory=dict)
     """Settings given by methods of the pipeline; they outrank the environment and the file."""
 
@@ -79,16 +81,34 @@ class Pipeline:
         """
         return self._with_step("flat_map", function)
 
-    def sink(self, write: Callable[[Any], object], *, when: Callable[[Any], object] | None = None) -> Pipeline:
-        """Hand each value to a callable. Returning settles, raising fails the record.
+    def sink(
+        self, write: Callable[[Any], object] | SinkObject, *, when: Callable[[Any], object] | None = None
+    ) -> Pipeline:
+        """Hand each value to a callable, or to an object with `write(value)`. Returning settles, raising fails.
+
+        An object may have `open()` and `close()`: each Python worker opens its own before the first value.
 
         Several sinks get the same value, in the order written; the record is settled when all
         have it, and a repeat calls only those that do not. `when` chooses the values for this sink.
         """
-        _refuse_uncallable("sink", write)
+        called = as_sink(write)
         if when is not None:
             _refuse_uncallable("when", when)
-        return replace(self, sinks=(*self.sinks, Sink(write, when)))
+        return replace(self, sinks=(*self.sinks, Sink(called, when)))
+
+    def batch(self, size: int, within: str | float = "1s", *, records: bool = False) -> Pipeline:
+        """Hand values to the sinks as lists: when there are `size`, or the first has waited for `within`.
+
+        Returning settles all of a list. A sink may answer per value with a list of the same length, in which an
+        exception fails its record; or raise `tg.BatchFailed({place: error})`. Any other exception fails the list
+        as a whole: it is halved until the culprit stands alone. With `records=True` the sink gets `tg.Record`s,
+        whose `value` is what the steps made of it. `tg.current()` has no answer in such a sink.
+        """
+        if type(size) is not int or size < 1:
+            raise SettingsError(f"batch({size!r})", "say how many values a list may have: 1 or more")
+        if self.lists is not None:
+            raise SettingsError("batch is set twice in this pipeline", "keep one of the two")
+        return replace(self, lists=Batch(size, seconds(within), records))
 
     def commit_every(self, duration: str | float, *, records: int | None = None) -> Pipeline:
         """Leave nothing settled uncommitted for longer than this, or after this many records of a lane.
@@ -171,7 +191,9 @@ class Pipeline:
                 "retry_later lets others pass the failed record, and order is 'partition'",
                 'give the order up with .parallel(order="key") or "none", or retry in place: tg.retry(3)',
             )
-        return Plan(self.steps, self.sinks, self.policy, order, self.width)
+        if self.lists is not None and any(sink.when is not None for sink in self.sinks):
+            raise SettingsError("a sink has a `when`, which chooses values, and gets lists", "filter before the batch")
+        return Plan(self.steps, self.sinks, self.policy, order, self.width, self.lists)
 
     def resolved(self, more: Mapping[str, object] | None = None) -> Resolved:
         """Return every setting of this pipeline with its source."""

@@ -42,6 +42,15 @@ class Sink:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """Values are handed to the sinks as lists."""
+
+    size: int
+    within: float
+    with_records: bool = False
+
+
+@dataclass(frozen=True)
 class Plan:
     """The work for one record: what a pipeline sends to the workers."""
 
@@ -50,7 +59,8 @@ class Plan:
     policy: Policy = field(default_factory=Policy)
     order: Order = "partition"
     width: int = 1
-    """How many records of a lane may be in work at a time."""
+    """How many records of a lane may be in work at a time; where there are lists, how many lists."""
+    batch: Batch | None = None
 
     @property
     def is_async(self) -> bool:
@@ -62,7 +72,7 @@ class Plan:
     @property
     def is_parallel(self) -> bool:
         """Whether records run beside the work thread."""
-        return self.width > 1 or self.is_async
+        return self.width > 1 or self.is_async or self.batch is not None
 
     @property
     def fingerprint(self) -> str:
@@ -97,6 +107,9 @@ def suffix_of(plan: Plan, child: int, sink: int) -> str:
 
 
 def _identity(function: Callable[..., object]) -> str:
+    own = getattr(function, "identity", None)
+    if isinstance(own, str):
+        return own
     name = name_of(function)
     code = getattr(function, "__code__", None)
     if code is None:
@@ -122,6 +135,8 @@ class Runner:
         """How many values each sink has taken; counted where the policy holds, and in every noting run."""
         self.taken_by_me = 0
         """The same of this runner alone, in noting runs: several may share the other count."""
+        self._collected: list[tuple[int, Value]] = []
+        self._collecting_chain = self._compile(self._into_list)
         self._noting_chain = self._compile(self._into_sinks)
         self.run: Chain = self.run_noting if self.tracks_progress else self._compile(self._into_one_sink())
         """The whole chain for one value; raises what a user's function raised."""
@@ -144,6 +159,16 @@ class Runner:
         self._noting_chain(value)
         self._before = frozenset()
         self._hand.suffix = ""
+
+    def collect(self, value: Value) -> list[tuple[int, Value]]:
+        """Run the steps alone; return what would go to the sinks, each with its child's number."""
+        self._child, self._collected = 0, []
+        self._collecting_chain(value)
+        return self._collected
+
+    def _into_list(self, value: Value) -> None:
+        self._collected.append((self._child, value))
+        self._child += 1
 
     def _compile(self, chain: Chain) -> Chain:
         for step in reversed(self._plan.steps):

@@ -20,7 +20,7 @@ LAYERS = [
     {"copies", "java", "ledger", "names", "places"},
     {"context", "policy"},
     {"steps", "formats"},
-    {"async_steps"},
+    {"async_steps", "lists", "sinks"},
     {"kafka"},
     {"pipeline"},
     {"engine"},

@@ -28,6 +28,9 @@ class Parallel(Work):
         self._pool = pool
         self._running: dict[Job, None] = {}
         """In the order in which they began: the first is the oldest."""
+        self._forming: list[Attempt] = []
+        """A list that is being filled."""
+        self._formed_at = 0.0
 
     # --- for the loop
 
@@ -44,16 +47,18 @@ class Parallel(Work):
             attempt = self.fates.look_at(batch[at])
             at += 1
             if attempt is not None:
-                self._begin(attempt)
+                self._form(attempt)
             if self.holding.is_probing and self._running:
                 break  # one record looks for the sink, not as many as there is room for
         self._backlog = batch[at:] + self._backlog
+        self._begin_due()
         self._tools.copier.poll()
         return at
 
     def run_waiting(self) -> int:
         """Book what has ended; begin what has waited long enough, and what is in the backlog."""
         self._collect(0.0)
+        self._begin_due()
         if self.holding.is_probing and self._running:
             return 0
         if len(self._running) >= self._tools.plan.width:
@@ -66,13 +71,19 @@ class Parallel(Work):
 
     def finish(self) -> None:
         """Wait for everything that was begun."""
+        if self._forming and not self._books.is_closed:
+            self._begin()
         self.is_stopping = True
         while self._running:
             self._collect(0.05)
 
     def unfinished(self) -> set[Partition]:
         """Return the partitions of which records were read and are not through."""
-        return super().unfinished() | {place(job.attempt.message) for job in self._running}
+        return (
+            super().unfinished()
+            | {place(attempt.message) for job in self._running for attempt in job.attempts}
+            | {place(attempt.message) for attempt in self._forming}
+        )
 
     def give_up_late(self) -> bool:
         """Never: the loop of the round is not held up by users' functions, and looks itself."""
@@ -80,10 +91,36 @@ class Parallel(Work):
 
     # --- inside
 
-    def _begin(self, attempt: Attempt) -> None:
+    @property
+    def next_start(self) -> float | None:
+        """When something that waits may be tried, or a list that is not full goes to its sink."""
+        start = super().next_start
+        if not self._forming or self._tools.plan.batch is None:
+            return start
+        goes = self._formed_at + self._tools.plan.batch.within
+        return goes if start is None else min(goes, start)
+
+    def _form(self, attempt: Attempt) -> None:
+        """Begin a record, or put it into the list that is being filled."""
         self._books.keep_open(attempt.message)
-        self.fates.waiting.start(self.fates.queue(attempt.message))
-        job = Job(attempt)
+        if not self._forming:
+            self._formed_at = time.monotonic()
+        self._forming.append(attempt)
+        if self._tools.plan.batch is None or len(self._forming) >= self._tools.plan.batch.size:
+            self._begin()
+
+    def _begin_due(self) -> None:
+        """Begin a list that is not full and has waited long enough."""
+        batch = self._tools.plan.batch
+        if self._forming and batch is not None and time.monotonic() >= self._formed_at + batch.within:
+            self._begin()
+
+    def _begin(self) -> None:
+        queues = [self.fates.queue(attempt.message) for attempt in self._forming]
+        for queue in queues:
+            self.fates.waiting.start(queue)
+        job = Job(self._forming, queues)
+        self._forming = []
         self._running[job] = None
         self._pool.submit(job)
 
@@ -97,13 +134,21 @@ class Parallel(Work):
         self._give_up_late()
 
     def _book(self, job: Job) -> None:
-        attempt = job.attempt
-        if job.error is None:
-            self.fates.succeeded(attempt, took_effect=job.took_effect)
-        else:
-            self.fates.failed(attempt, job.error, job.done, job.sink)
+        waiting = self.fates.waiting
+        # Those that were left alone stand before whatever came behind them meanwhile.
+        for ended, queue in reversed(list(zip(job.ended, job.queues, strict=True))):
+            if not ended.is_begun:
+                waiting.push(queue, ended.attempt.message)
+        for ended in job.ended:
+            if not ended.is_begun:
+                continue
+            if ended.error is None:
+                self.fates.succeeded(ended.attempt, took_effect=ended.took_effect)
+            else:
+                self.fates.failed(ended.attempt, ended.error, ended.done, ended.sink)
         # Unless it waits to be tried again, those behind it are free.
-        self._backlog = self.fates.waiting.finish(self.fates.queue(attempt.message)) + self._backlog
+        free = [message for queue in dict.fromkeys(job.queues) for message in waiting.finish(queue)]
+        self._backlog = sorted(free, key=lambda message: message.offset()) + self._backlog
 
     def _give_up_late(self) -> None:
         """A thread cannot be stopped: note that its time is up, begin nothing more, and let the worker end."""
@@ -111,7 +156,8 @@ class Parallel(Work):
         grace = BLOCKED_SECONDS if self._pool.can_cancel else 0.0
         while oldest is not None and time.monotonic() - oldest.began_at >= self._attempt_seconds + grace:
             del self._running[oldest]
-            self._books.keep_open(oldest.attempt.message, timed_out(oldest.attempt, self._attempt_seconds), oldest.done)
+            for attempt in oldest.attempts:
+                self._books.keep_open(attempt.message, timed_out(attempt, self._attempt_seconds), attempt.done)
             self.is_stopping = True
             self.is_healthy = False
             oldest = next(iter(self._running), None)

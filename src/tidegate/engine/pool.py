@@ -8,32 +8,47 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import queue
 import threading
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Generator
+from dataclasses import dataclass, field, replace
 
 from tidegate.async_steps import AsyncRunner
-from tidegate.context import Hand, take_in_hand
+from tidegate.context import Hand, current, take_in_hand
 from tidegate.engine.fates import Attempt
+from tidegate.engine.waiting import Queue
 from tidegate.errors import TimedOut
+from tidegate.lists import Item, Part, write_lists
 from tidegate.records import Done
-from tidegate.steps import Plan, Runner
+from tidegate.steps import Plan, Runner, Value
 
 
-@dataclass(eq=False)
-class Job:
-    """One attempt that is being made."""
+@dataclass
+class Ended:
+    """How one attempt ended."""
 
     attempt: Attempt
-    began_at: float = field(default_factory=time.monotonic)
     error: BaseException | None = None
     done: Done = frozenset()
     sink: int = -1
     """Where it failed."""
     took_effect: bool = False
+    is_begun: bool = True
+    """False: one before it in its queue failed, so it was left alone."""
+
+
+@dataclass(eq=False)
+class Job:
+    """One attempt that is being made, or a list of them."""
+
+    attempts: list[Attempt]
+    queues: list[Queue]
+    began_at: float = field(default_factory=time.monotonic)
+    ended: list[Ended] = field(default_factory=list)
 
 
 class Pool(ABC):
@@ -89,18 +104,46 @@ class ThreadPool(Pool):
         take_in_hand(hand)
         while True:
             job = self._given.get()
-            attempt = job.attempt
-            hand.copy, hand.attempt, hand.message = attempt.copy, attempt.number, attempt.message
-            hand.suffix = ""
-            runner.resume(attempt.done)
-            taken = runner.taken_by_me
-            try:
-                runner.run_noting(attempt.message.value())
-            except BaseException as error:  # noqa: BLE001  # whatever a user's function raises fails its record, no more
-                job.error, job.done, job.sink = error, runner.done, runner.at_sink
-            job.took_effect = runner.taken_by_me > taken
+            job.ended = self._run_list(job, hand, runner) if self.plan.batch else [self._run(job, hand, runner)]
             hand.message = None
             self._ended.put(job)
+
+    @staticmethod
+    def _run(job: Job, hand: Hand, runner: Runner) -> Ended:
+        attempt, taken = job.attempts[0], runner.taken_by_me
+        take_up(hand, attempt)
+        runner.resume(attempt.done)
+        ended = Ended(attempt)
+        try:
+            runner.run_noting(attempt.message.value())
+        except BaseException as error:  # noqa: BLE001  # whatever a user's function raises fails its record, no more
+            ended.error, ended.done, ended.sink = error, runner.done, runner.at_sink
+        ended.took_effect = runner.taken_by_me > taken
+        return ended
+
+    def _run_list(self, job: Job, hand: Hand, runner: Runner) -> list[Ended]:
+        parts: list[Part] = []
+        for attempt, queue_ in zip(job.attempts, job.queues, strict=True):
+            part = new_part(parts, queue_, attempt)
+            parts.append(part)
+            if part.is_begun:
+                take_up(hand, attempt)
+                try:
+                    part.values = with_records(self.plan, runner.collect(attempt.message.value()))
+                except BaseException as error:  # noqa: BLE001  # as above
+                    part.error = error
+        hand.message = None
+        calls = write_lists(parts, len(self.plan.sinks))
+        call = next(calls, None)
+        while call is not None:
+            number, items = call
+            answer: object
+            try:
+                answer = self.plan.sinks[number].write([value for _, _, value in items])
+            except BaseException as error:  # noqa: BLE001  # as above
+                answer = error
+            call = next_call(calls, answer)
+        return ended_parts(job, parts, self.taken)
 
 
 class LoopPool(Pool):
@@ -130,26 +173,106 @@ class LoopPool(Pool):
 
     async def _run(self, job: Job) -> None:
         hand, runner = self._free.pop() if self._free else self._make()
-        attempt = job.attempt
-        hand.copy, hand.attempt, hand.message = attempt.copy, attempt.number, attempt.message
         take_in_hand(hand)
-        taken = runner.taken_by_me
-        limit = asyncio.timeout(self._seconds)
-        try:
-            async with limit:
-                await runner.run(attempt.message.value(), attempt.done)
-        except BaseException as error:  # noqa: BLE001  # whatever a user's function raises fails its record, no more
-            late = isinstance(error, TimeoutError) and limit.expired()
-            job.error = TimedOut(f"one attempt took longer than timeout={self._seconds:g}s") if late else error
-            job.done, job.sink = runner.done, runner.at_sink
-        job.took_effect = runner.taken_by_me > taken
+        if self.plan.batch is None:
+            job.ended = [await self._run_one(job.attempts[0], hand, runner)]
+        else:
+            job.ended = await self._run_list(job, hand, runner)
         hand.message = None
         self._free.append((hand, runner))
         self._ended.put(job)
 
+    async def _run_one(self, attempt: Attempt, hand: Hand, runner: AsyncRunner) -> Ended:
+        taken, ended = runner.taken_by_me, Ended(attempt)
+        take_up(hand, attempt)
+        ended.error = await self._within_time(runner.run(attempt.message.value(), attempt.done))
+        if ended.error is not None:
+            ended.done, ended.sink = runner.done, runner.at_sink
+        ended.took_effect = runner.taken_by_me > taken
+        return ended
+
+    async def _run_list(self, job: Job, hand: Hand, runner: AsyncRunner) -> list[Ended]:
+        parts: list[Part] = []
+
+        async def collect(part: Part, attempt: Attempt) -> None:
+            part.values = with_records(self.plan, await runner.collect(attempt.message.value()))
+
+        for attempt, queue_ in zip(job.attempts, job.queues, strict=True):
+            part = new_part(parts, queue_, attempt)
+            parts.append(part)
+            if part.is_begun:
+                take_up(hand, attempt)
+                part.error = await self._within_time(collect(part, attempt))
+        hand.message = None
+        calls = write_lists(parts, len(self.plan.sinks))
+        call = next(calls, None)
+        while call is not None:
+            number, items = call
+            answers: list[object] = []
+            error = await self._within_time(self._write(number, [value for _, _, value in items], answers))
+            call = next_call(calls, answers[0] if error is None else error)
+        return ended_parts(job, parts, self.taken)
+
+    async def _write(self, number: int, values: list[object], answers: list[object]) -> None:
+        sink = self.plan.sinks[number]
+        if sink.is_async:
+            answer = sink.write(values)
+            answers.append(await answer if inspect.isawaitable(answer) else answer)
+        else:
+            answers.append(await asyncio.to_thread(sink.write, values))
+
+    async def _within_time(self, work: Awaitable[None]) -> BaseException | None:
+        """Wait for a user's function; return what it raised, or that its time was up."""
+        limit = asyncio.timeout(self._seconds)
+        try:
+            async with limit:
+                await work
+        except BaseException as error:  # noqa: BLE001  # whatever a user's function raises fails its record, no more
+            if isinstance(error, TimeoutError) and limit.expired():
+                return TimedOut(f"one attempt took longer than timeout={self._seconds:g}s")
+            return error
+        return None
+
     def _make(self) -> tuple[Hand, AsyncRunner]:
         hand = Hand(self._group)
         return hand, AsyncRunner(self.plan, hand, self.taken)
+
+
+def take_up(hand: Hand, attempt: Attempt) -> None:
+    """Put a record into a hand."""
+    hand.copy, hand.attempt, hand.message, hand.suffix = attempt.copy, attempt.number, attempt.message, ""
+
+
+def new_part(before: list[Part], queue_: Queue, attempt: Attempt) -> Part:
+    """Return a record as a part of a list; it is left alone where one before it in its queue failed."""
+    failed = any(part.queue == queue_ and not part.is_open for part in before)
+    return Part(queue_, before=attempt.done, is_begun=not failed)
+
+
+def with_records(plan: Plan, values: list[tuple[int, Value]]) -> list[tuple[int, Value]]:
+    """Return the values as records, where the sink wants these."""
+    if plan.batch is None or not plan.batch.with_records:
+        return values
+    return [(child, replace(current(), value=value)) for child, value in values]
+
+
+def next_call(calls: Generator[tuple[int, list[Item]], object, None], answer: object) -> tuple[int, list[Item]] | None:
+    """Tell what a sink answered; return the next call to make."""
+    try:
+        return calls.send(answer)
+    except StopIteration:
+        return None
+
+
+def ended_parts(job: Job, parts: list[Part], taken: list[int]) -> list[Ended]:
+    """Return how each record of a list ended."""
+    ended = []
+    for attempt, part in zip(job.attempts, parts, strict=True):
+        for _, number in part.done:
+            taken[number] += 1
+        done = attempt.done | part.done
+        ended.append(Ended(attempt, part.error, done, part.sink, bool(part.done), part.is_begun))
+    return ended
 
 
 _pools: dict[tuple[int, int, str], Pool] = {}

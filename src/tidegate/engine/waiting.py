@@ -54,6 +54,11 @@ class Waiting(Generic[M]):
         self._queues.setdefault(queue, deque()).appendleft(record)
         self._until[queue] = until
 
+    def push(self, queue: Queue, record: M) -> None:
+        """Let a record wait before all others of its queue, for whatever these wait for."""
+        self._count(queue, 1)
+        self._queues[queue].appendleft(record)
+
     def append(self, queue: Queue, record: M) -> None:
         """Let a record wait behind the others of its queue."""
         self._count(queue, 1)

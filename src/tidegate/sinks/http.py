@@ -1,0 +1,260 @@
+"""Values to an HTTP server, and answers from one: connections kept, answers understood, repeats recognisable."""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tidegate.context import current
+from tidegate.errors import Reject, SettingsError, Unavailable, Undecodable
+from tidegate.secrets import Secret
+from tidegate.settings import seconds
+from tidegate.sinks.objects import AsyncSink
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, ClientSession
+
+Text = str | Callable[[Any], str]
+HeaderValues = Mapping[str, str | Secret | Callable[[Any], str]]
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+SHOWN_CHARACTERS = 300
+_AWAY = {429, 503}
+_MAY_PASS = {408, 425}
+
+
+class HttpError(Exception):
+    """The server answered with a status that may change: the row of `on_error` decides. `status` is the number."""
+
+    def __init__(self, what: str, status: int) -> None:
+        super().__init__(what)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Tls:
+    """How to know the server and be known by it, by files: `ca`, and for mutual TLS `certificate` and `key`."""
+
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    password: Secret | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Return what the client needs, made in the worker."""
+        made = ssl.create_default_context(cafile=self.ca)
+        if self.certificate is not None:
+            password = None if self.password is None else self.password.reveal()
+            made.load_cert_chain(self.certificate, self.key, password)
+        return made
+
+
+@dataclass
+class Http:
+    """One server as a sink: `tg.http(...)` makes it."""
+
+    url: Text
+    method: str = "POST"
+    headers: HeaderValues = field(default_factory=dict)
+    body: Callable[[Any], object] | None = None
+    timeout: float = 10.0
+    tls: Tls | None = None
+    connections: int = 100
+    key: Callable[[Any], str] | None = None
+
+    @property
+    def identity(self) -> str:
+        """Tells this sink from others, in every run alike."""
+        url = self.url if isinstance(self.url, str) else getattr(self.url, "__qualname__", "url")
+        return f"http {self.method} {url}"
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_session"}
+
+    async def open(self) -> None:
+        """Make the connections' pool, on the loop that uses it."""
+        import aiohttp  # noqa: PLC0415  # an extra: only who uses this sink needs it
+
+        connector = aiohttp.TCPConnector(
+            limit=self.connections, ssl=self.tls.context() if self.tls is not None else True, keepalive_timeout=30
+        )
+        self._session: ClientSession = aiohttp.ClientSession(
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=self.timeout, sock_connect=min(self.timeout, 5.0)),
+            auto_decompress=True,
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._session.close()
+
+    async def write(self, value: Any) -> None:
+        """Send one value; anything but a 2xx fails the record."""
+        await self.call(value)
+
+    async def call(self, value: Any) -> Any:
+        """Send one value and return what the server answered: JSON decoded, anything else as bytes."""
+        import aiohttp  # noqa: PLC0415  # as above
+
+        url = self.url if isinstance(self.url, str) else self.url(value)
+        try:
+            async with self._session.request(
+                self.method, url, data=self._body(value), headers=self._headers(value), allow_redirects=False
+            ) as response:
+                content = await response.read()
+                _check(response, content, url)
+                return _decoded(response, content)
+        except (aiohttp.ServerTimeoutError, TimeoutError) as error:
+            if isinstance(error, aiohttp.ConnectionTimeoutError):
+                raise Unavailable(f"{url} cannot be reached: no connection in time") from error
+            raise HttpTimeout(f"{url} gave no answer within {self.timeout:g}s") from error
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+            raise Unavailable(f"{url} cannot be reached: {str(error) or type(error).__name__}") from error
+        except aiohttp.InvalidURL as error:
+            raise Reject(f"{url!r} is no address") from error
+        except aiohttp.ClientError as error:  # what answered speaks no HTTP
+            raise HttpError(f"{url} answered what is no HTTP: {error}", 0) from error
+
+    def _body(self, value: Any) -> bytes | None:
+        made = value if self.body is None else self.body(value)
+        if made is None or isinstance(made, bytes):
+            return made
+        return made.encode() if isinstance(made, str) else orjson.dumps(made)
+
+    def _headers(self, value: Any) -> dict[str, str]:
+        made = {IDEMPOTENCY_KEY: self._repeat_key(value)}
+        if self.body is None and not isinstance(value, bytes | str | None):
+            made["Content-Type"] = "application/json"
+        for name, given in self.headers.items():
+            made[name] = (
+                given.reveal() if isinstance(given, Secret) else given if isinstance(given, str) else given(value)
+            )
+        return made
+
+    def _repeat_key(self, value: Any) -> str:
+        """The same for every attempt at the same record, and for no other."""
+        try:
+            stable = current().stable_id
+        except SettingsError:  # a list of values: made from its content, which is the same in each attempt
+            stable = hashlib.blake2b(orjson.dumps(value, default=repr), digest_size=16).hexdigest()
+        return stable if self.key is None else f"{stable}:{self.key(value)}"
+
+
+class HttpTimeout(TimeoutError):
+    """The server took longer than `timeout`: whether it did its work is not known."""
+
+
+def http(
+    url: Text,
+    *,
+    method: str = "POST",
+    headers: HeaderValues | None = None,
+    body: Callable[[Any], object] | None = None,
+    timeout: str | float = "10s",
+    tls: Tls | None = None,
+    connections: int = 100,
+    key: Callable[[Any], str] | None = None,
+) -> Callable[[Any], Any]:
+    """Send each value to an HTTP server: at least once, effectively once if it honours `Idempotency-Key`.
+
+    `url` and each header may be a function of the value (`tg.current()` gives the record); a header may be a
+    `tg.secret`. The body is the value: bytes and text as they are, anything else as JSON, or what `body(value)`
+    returns. A 2xx settles. No connection, 429 and 503 are `tg.Unavailable` (Retry-After is honoured); 408, 425,
+    any other 5xx and no answer within `timeout` go through the row of `on_error`; any other answer is a
+    `tg.Reject`. The header `Idempotency-Key` is the record's stable id; `key` adds a part to it.
+    """
+    return AsyncSink(_made(url, method, headers, body, timeout, tls, connections, key))
+
+
+def call_http(
+    url: Text,
+    *,
+    method: str = "POST",
+    headers: HeaderValues | None = None,
+    body: Callable[[Any], object] | None = None,
+    timeout: str | float = "10s",
+    tls: Tls | None = None,
+    connections: int = 100,
+    key: Callable[[Any], str] | None = None,
+) -> Callable[[Any], Any]:
+    """Ask an HTTP server for each value, as a step: `map(tg.call_http(url))`. Its answer becomes the value.
+
+    JSON is decoded, anything else comes as bytes. The rest is as for `tg.http`.
+    """
+    return AsyncCall(_made(url, method, headers, body, timeout, tls, connections, key))
+
+
+class AsyncCall(AsyncSink):
+    """A server as a step: like a sink, with an answer."""
+
+    async def __call__(self, value: Any) -> Any:
+        """Ask the server."""
+        if not self._is_open:
+            await self._open()
+        sink: Any = self._sink
+        return await sink.call(value)
+
+
+def _made(  # the options of the two functions above
+    url: Text,
+    method: str,
+    headers: HeaderValues | None,
+    body: Callable[[Any], object] | None,
+    timeout: str | float,
+    tls: Tls | None,
+    connections: int,
+    key: Callable[[Any], str] | None,
+) -> Http:
+    try:
+        import aiohttp  # noqa: F401, PLC0415  # only to see that it is there
+    except ImportError:
+        raise SettingsError("tg.http needs aiohttp", "install it: pip install 'tidegate[http]'") from None
+    if isinstance(url, str) and not url.startswith(("http://", "https://")):
+        raise SettingsError(f"http({url!r}) is no address", 'write it like "http://localhost:8080/orders"')
+    if connections < 1:
+        raise SettingsError(f"http(connections={connections})", "at least 1")
+    return Http(url, method.upper(), dict(headers or {}), body, seconds(timeout), tls, connections, key)
+
+
+def _check(response: ClientResponse, content: bytes, url: str) -> None:
+    """Turn anything but a 2xx into the error that chooses the record's way."""
+    status = response.status
+    if 200 <= status < 300:
+        return
+    shown = content[:SHOWN_CHARACTERS].decode("utf-8", "replace").strip()
+    what = f"{url} answered {status}" + (f": {shown}" if shown else "")
+    if status in _AWAY:
+        raise Unavailable(what, retry_after=_retry_after(response.headers.get("Retry-After")))
+    if status in _MAY_PASS or status >= 500:
+        raise HttpError(what, status)
+    raise Reject(what)
+
+
+def _retry_after(given: str | None) -> float | None:
+    """Return how long a server asks to be left alone: seconds, or a date."""
+    if given is None:
+        return None
+    if given.strip().isdigit():
+        return float(given)
+    try:
+        until = parsedate_to_datetime(given)
+    except ValueError:
+        return None
+    aware = until if until.tzinfo is not None else until.replace(tzinfo=UTC)
+    return max(0.0, (aware - datetime.now(UTC)).total_seconds())
+
+
+def _decoded(response: ClientResponse, content: bytes) -> Any:
+    if response.content_type != "application/json" or not content:
+        return content
+    try:
+        return orjson.loads(content)
+    except ValueError as error:
+        raise Undecodable(f"the server's answer is no JSON: {error}") from error

@@ -1,0 +1,124 @@
+"""Lists into sinks: whatever a sink answers, each record's fate is known, and nothing overtakes a failed one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from tidegate.errors import BatchFailed, Unavailable
+from tidegate.lists import Part, write_lists
+
+
+def deliver(parts: Sequence[Part], *sinks: Callable[[list[object]], object]) -> list[tuple[int, list[object]]]:
+    """Do what a pool does; return every call that was made."""
+    made = []
+    calls = write_lists(parts, len(sinks))
+    call = next(calls, None)
+    while call is not None:
+        number, items = call
+        values = [value for _, _, value in items]
+        made.append((number, values))
+        answer: object
+        try:
+            answer = sinks[number](values)
+        except BaseException as error:  # noqa: BLE001  # what a pool does
+            answer = error
+        try:
+            call = calls.send(answer)
+        except StopIteration:
+            call = None
+    return made
+
+
+def records(*values: str, queues: Callable[[int], object] = lambda place: place) -> list[Part]:
+    return [Part(queues(place), [(0, value)]) for place, value in enumerate(values)]
+
+
+def take(_values: list[object]) -> None:
+    return None
+
+
+def refuse(bad: set[str]) -> Callable[[list[object]], None]:
+    def write(values: list[object]) -> None:
+        if bad & set(values):
+            raise ValueError("something in here")
+
+    return write
+
+
+def test_a_list_that_is_taken_is_one_call() -> None:
+    parts = records("a", "b", "c")
+    assert deliver(parts, take) == [(0, ["a", "b", "c"])]
+    assert all(part.done == {(0, 0)} for part in parts)
+
+
+def test_a_list_that_fails_as_a_whole_is_halved_until_the_culprit_stands_alone() -> None:
+    parts = records(*"abcdefgh")
+    made = deliver(parts, refuse({"f"}))
+    assert [part.error is not None for part in parts] == [value == "f" for value in "abcdefgh"]
+    assert [values for _, values in made] == [
+        list("abcdefgh"), list("abcd"), list("efgh"), list("ef"), list("e"), list("f"), list("gh"),
+    ]  # fmt: skip
+    assert all(part.done == {(0, 0)} for part in parts if part.error is None)
+
+
+@pytest.mark.parametrize("answer", ["list", "raised"])
+def test_a_sink_may_answer_for_each_value(answer: str) -> None:
+    parts = records("a", "b", "c")
+    wrong = KeyError("b")
+
+    def write(_values: list[object]) -> object:
+        if answer == "raised":
+            raise BatchFailed({1: wrong, 99: wrong})
+        return [None, wrong, None]
+
+    assert len(deliver(parts, write)) == 1
+    assert [part.error for part in parts] == [None, wrong, None]
+
+
+def test_a_sink_that_is_away_is_away_for_the_whole_list() -> None:
+    parts = records("a", "b")
+
+    def write(_values: list[object]) -> None:
+        raise Unavailable("away")
+
+    assert len(deliver(parts, write)) == 1
+    assert all(isinstance(part.error, Unavailable) for part in parts)
+
+
+def test_the_second_sink_gets_what_the_first_took_and_only_what_it_does_not_have() -> None:
+    parts = records("a", "b", "c")
+    parts[2].before = frozenset({(0, 1)})
+    made = deliver(parts, refuse({"b"}), take)
+    assert made[-1] == (1, ["a"])
+    assert (parts[1].sink, parts[1].done) == (0, set())
+
+
+def test_children_of_one_record_are_never_parted() -> None:
+    parts = [Part(1, [(0, "a"), (1, "b"), (2, "c")]), Part(2, [(0, "d")])]
+    made = deliver(parts, refuse({"d"}))
+    assert [values for _, values in made] == [["a", "b", "c", "d"], ["a", "b", "c"], ["d"]]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_nothing_overtakes_a_failed_record_of_its_queue(seed: int) -> None:
+    chance = random.Random(seed)
+    values = [f"v{place}" for place in range(chance.randint(1, 20))]
+    keys = [chance.randint(0, 3) for _ in values]
+    bad = {value for value in values if chance.random() < 0.2}
+    parts = records(*values, queues=lambda place: keys[place])
+    delivered: list[str] = []
+
+    def write(given: list[object]) -> None:
+        refuse(bad)(given)
+        delivered.extend(map(str, given))
+
+    deliver(parts, write)
+    for place, (value, part) in enumerate(zip(values, parts, strict=True)):
+        earlier_failed = any(parts[other].error for other in range(place) if keys[other] == keys[place])
+        assert (value in delivered) == (value not in bad and not earlier_failed)
+        assert part.is_begun == (not earlier_failed)
+        assert bool(part.error) == (value in bad and not earlier_failed)
+    assert len(delivered) == len(set(delivered)), "nothing is delivered twice"
