@@ -38,6 +38,7 @@ demo: setup java
 bench: setup java jars
 	$(BIN)/python bench/throughput.py
 	$(BIN)/python bench/latency.py
+	$(BIN)/python bench/slow_sink.py
 
 proof: setup java jars
 	PROOF_KILLS=20 PROOF_HANDOVERS=20 PROOF_OUTAGE=180 PROOF_BOTH_WAYS=1 $(PYTEST) $(PROOF)

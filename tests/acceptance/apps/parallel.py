@@ -1,0 +1,34 @@
+"""Notes every record; many are in work at a time, and they take differently long."""
+
+import asyncio
+import os
+import random
+import time
+
+import tidegate as tg
+from tidegate.testing import RecordLog
+
+log = RecordLog(os.environ["LOG"])
+most = float(os.environ.get("MOST_SECONDS", "0.05"))
+
+
+def some_time():
+    return random.Random(tg.current().stable_id).random() ** 4 * most
+
+
+def write(value):
+    time.sleep(some_time())
+    log.settled(value)
+
+
+async def write_async(value):
+    await asyncio.sleep(some_time())
+    log.settled(value)
+
+
+pipeline = (
+    tg.from_kafka(os.environ["TOPIC"], group=os.environ["GROUP"])
+    .map(log.began)
+    .sink(write if os.environ.get("KIND") == "threads" else write_async)
+    .parallel(16, order=os.environ.get("ORDER", "none"))
+)

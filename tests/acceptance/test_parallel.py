@@ -1,0 +1,117 @@
+"""Many records in work at a time, killed and handed over in the middle; and Kafka to HTTP seen from outside."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+from collections import Counter
+
+import pytest
+
+from tests.acceptance.conftest import Scene, evenly
+from tests.acceptance.test_group import wait_for_members
+from tests.http_server import Server
+from tests.support import wait_until
+from tidegate.kafka.commits import read_commits
+from tidegate.ledger import Home, decode
+from tidegate.ops.produce import Message
+
+KILLS = int(os.environ.get("PROOF_KILLS", "3"))
+
+
+def keyed(count: int, partitions: int, keys: int) -> list[Message]:
+    return [Message(str(one), key=f"k{one % keys}", partition=(one % keys) % partitions) for one in range(count)]
+
+
+def most_ahead(scene: Scene) -> int:
+    """How many records the fullest commit of the group says to be settled beyond its mark."""
+    found = [0]
+    for commit in read_commits(scene.kafka, scene.group):
+        if commit.mark is not None:
+            home = Home(commit.group, "", commit.partition.number, "")
+            ahead = decode(commit.mark, commit.metadata, home).position.ahead
+            found.append(sum(end - first for first, end in ahead))
+    return max(found)
+
+
+@pytest.mark.timeout(180 + 60 * KILLS)
+@pytest.mark.parametrize(("kind", "order"), [("loop", "none"), ("threads", "key")])
+def test_what_was_settled_out_of_order_does_not_run_again_after_a_kill(scene: Scene, kind: str, order: str) -> None:
+    chance = random.Random(f"{kind} {order}")
+    scene.fill(4, keyed(4000 * KILLS, 4, 40))
+    for _ in range(KILLS):
+        program = scene.start("parallel.py", KIND=kind, ORDER=order)
+        scene.wait_for_records(200 + chance.randrange(1500), program)
+        scene.log.fault("driver_killed", driver=program.pid)
+        program.kill_all()
+    last = scene.start("parallel.py", "--until", "caught-up", KIND=kind, ORDER=order)
+    assert last.wait(within=150).code == 0
+    assert most_ahead(scene) > 0, "there was something to remember"
+    assert scene.breaches(order=order) == []  # type: ignore[arg-type]  # one of the orders there are
+    ran = Counter(event.stable_id for event in scene.log.read().settled)
+    assert len(ran) == len(scene.produced)
+    repeats = sum(ran.values()) - len(ran)
+    assert repeats <= KILLS * 4000, f"{repeats} ran twice"
+
+
+@pytest.mark.timeout(240)
+def test_what_was_settled_out_of_order_goes_with_its_partition(scene: Scene) -> None:
+    scene.fill(4, evenly(6000, 4))
+    first = scene.start("parallel.py", KIND="loop")
+    scene.wait_for_records(300, first)
+    second = scene.start("parallel.py", KIND="loop")
+    wait_for_members(scene, [2, 2], first, second)
+    scene.produce(evenly(3000, 4))
+    scene.wait_for_records(50, second)
+    second.send(signal.SIGTERM)
+    assert second.wait(within=60).code == 0
+    wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything is committed")
+    first.send(signal.SIGTERM)
+    assert first.wait(within=60).code == 0
+    assert scene.breaches(order="none") == []
+    assert scene.log.count() == len(scene.produced), "an orderly handover repeats nothing"
+
+
+def kcat(scene: Scene, partition: int, values: list[str]) -> None:
+    """Write records with a foreign client."""
+    command = ["kcat", "-P", "-b", scene.bootstrap, "-t", scene.topic, "-p", str(partition)]
+    subprocess.run(command, input="\n".join(values), text=True, check=True, timeout=60)
+
+
+@pytest.mark.timeout(240)
+def test_kafka_to_http_stops_at_the_first_error_and_goes_on_with_the_queue(scene: Scene) -> None:
+    scene.admin.create_topic(scene.topic, partitions=2)
+    server = Server()
+    server.start()
+    for partition in range(2):
+        kcat(scene, partition, [f"first {partition} {one}" for one in range(50)])
+    program = scene.start("to_http.py", URL=server.url)
+    program.wait_until(lambda: len(server.taken) == 100, within=90, what="the first records")
+    program.wait_until(lambda: scene_marks(scene) == {0: 50, 1: 50}, within=30, what="their commits")
+    server.stop()
+    kcat(scene, 0, [f"second 0 {one}" for one in range(20)])
+    ended = program.wait(within=90)
+    assert ended.code == 3
+    assert "cannot be reached" in ended.err
+    kcat(scene, 1, [f"second 1 {one}" for one in range(20)])
+    assert scene_marks(scene) == {0: 50, 1: 50}, "no commit past the failed record"
+    commits = [one.mark for one in read_commits(scene.kafka, scene.group) if one.mark is not None]
+    assert max(commits) == 50, "as an outside reader of all commits sees it"
+
+    server.start()
+    again = scene.start("to_http.py", "--until", "caught-up", URL=server.url)
+    assert again.wait(within=90).code == 0
+    server.stop()
+    expected = [f"first {p} {one}" for p in range(2) for one in range(50)]
+    expected += [f"second {p} {one}" for p in range(2) for one in range(20)]
+    assert Counter(one.body.decode() for one in server.taken) == Counter(expected)
+    assert len({one.id for one in server.taken}) == len(expected), "each under an id of its own"
+    assert scene_marks(scene) == {0: 70, 1: 70}
+
+
+def scene_marks(scene: Scene) -> dict[int, int]:
+    infos = scene.admin.describe([scene.topic])[scene.topic]
+    committed = scene.admin.committed(scene.group, infos.each_partition())
+    return {partition.number: one.mark for partition, one in committed.items()}
