@@ -2,6 +2,7 @@
 
 TidegateError            exit code 1 unless said otherwise; its text names the cure
     SettingsError        the settings or the pipeline cannot work: fix them and start again
+        NeverAwaited     a plain function returned a coroutine, which nobody would wait for
     JavaMissing          Spark and the development broker need Java 17 or newer
     BrokerUnreachable    no answer from Kafka: the same call may work later
     BrokerRefused        Kafka answered no: rights, limits, a name that is taken
@@ -97,6 +98,10 @@ class RecordsLost(TidegateError):
 
 class SparkFailed(TidegateError):
     """Spark could not start, or ended under the run."""
+
+
+class NeverAwaited(SettingsError):
+    """A plain function returned a coroutine: nobody would wait for it."""
 
 
 class Stalled(TidegateError):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tidegate.context import Hand
+from tidegate.errors import NeverAwaited
 from tidegate.policy import Policy
 from tidegate.records import Done
 
@@ -98,6 +99,16 @@ def is_async(function: Callable[..., object]) -> bool:
     while isinstance(inner, functools.partial):
         inner = inner.func
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(inner).__call__)
+
+
+def refuse_coroutine(thing: object) -> None:
+    """A coroutine that nobody waits for would be lost in silence, and with it the record."""
+    if isinstance(thing, Coroutine):
+        thing.close()
+        raise NeverAwaited(
+            f"a plain function returned the coroutine {getattr(thing, '__qualname__', '?')}, which would never be awaited",
+            "pass the async function itself, or an async def that awaits it",
+        )
 
 
 def suffix_of(plan: Plan, child: int, sink: int) -> str:
@@ -204,7 +215,8 @@ class Runner:
             self.at_sink = number
             self._hand.suffix = self._suffix(child, number)
             if sink.when is None or sink.when(value):
-                sink.write(value)
+                refuse_coroutine(value)
+                refuse_coroutine(sink.write(value))
                 self.taken[number] += 1
                 self.taken_by_me += 1
             self._done.add((child, number))

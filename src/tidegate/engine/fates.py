@@ -177,7 +177,8 @@ class Fates:
     def _decide(self, attempt: Attempt, error: BaseException, sink: int) -> Verdict:
         tries, note = attempt.tries, attempt.note
         # The lane as a whole looks for the sink: its waits grow whichever record it looks with.
-        tries = Tries(tries.failed, max(tries.unavailable, self.holding.failed_probes), tries.alone)
+        probes = self.holding.failed_probes - self.holding.is_on
+        tries = Tries(tries.failed, max(tries.unavailable, probes), tries.alone)
         seen = note.proofs if note is not None and note.tries.unavailable else None
         return decide(
             self._tools.plan.policy.row_for(type(error)),

@@ -31,9 +31,10 @@ class Holding:
         return self.failed_probes > 0
 
     def hold(self, until: float) -> None:
-        """The sink was away: wait."""
-        self.until = until
-        self.failed_probes += 1
+        """The sink was away: wait. Records that were in work together and all found it away count as one."""
+        if not self.is_on:
+            self.failed_probes += 1
+        self.until = max(self.until, until)
 
     def try_again(self) -> None:
         """It has waited long enough: the next record looks whether the sink is back."""

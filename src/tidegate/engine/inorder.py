@@ -12,6 +12,7 @@ from tidegate.context import Hand, Message
 from tidegate.engine.books import Books, place
 from tidegate.engine.fates import Attempt, Tools, timed_out
 from tidegate.engine.work import Work
+from tidegate.errors import NeverAwaited
 from tidegate.kafka.reader import Reader
 from tidegate.records import Lease
 from tidegate.steps import Runner
@@ -25,6 +26,8 @@ class InOrder(Work):
         super().__init__(lease, tools, reader, books, self._runner.taken)
         self._hand = hand
         self._stopwatch = _Stopwatch()
+        self._has_run = False
+        """The first record of a round is run noting, which shows what a plain run does not look for."""
 
     @property
     def is_busy(self) -> bool:
@@ -45,7 +48,8 @@ class InOrder(Work):
         is_paced = self.turnstile is not None
         at = 0
         while at < len(batch) and self._may_begin():
-            if has_own or is_paced or fates.waiting or self.holding.is_probing or books.needs_look or books.failures:
+            is_known = self._has_run and not (has_own or is_paced or fates.waiting or books.failures)
+            if not is_known or self.holding.is_probing or books.needs_look:
                 books.pass_one(at + 1)
                 attempt = fates.look_at(batch[at])
                 at += 1
@@ -87,12 +91,15 @@ class InOrder(Work):
             self._put_back(rest)
 
     def _attempt(self, attempt: Attempt) -> None:
+        self._has_run = True
         self._hand.copy, self._hand.attempt = attempt.copy, attempt.number
         self._runner.resume(attempt.done)
         self._hand.message = attempt.message
         taken = self._runner.taken_by_me
         try:
             self._runner.run_noting(attempt.message.value())
+        except NeverAwaited:
+            raise  # no record is to blame: the pipeline itself cannot work
         except BaseException as error:  # noqa: BLE001  # whatever a user's function raises fails its record, no more
             self._hand.message = None
             self._fail(attempt, error, noting=True)

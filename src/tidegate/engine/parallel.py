@@ -13,11 +13,14 @@ from tidegate.engine.books import Books, place
 from tidegate.engine.fates import Attempt, Tools, timed_out
 from tidegate.engine.pool import Job, Pool
 from tidegate.engine.work import Work
+from tidegate.errors import NeverAwaited
 from tidegate.kafka.reader import Reader
 from tidegate.records import Lease, Partition
 
 BLOCKED_SECONDS = 5.0
 """A loop that ends no attempt for so long beyond its time is blocked by a function that does not wait."""
+
+LOOK_SECONDS = 0.2
 
 
 class Parallel(Work):
@@ -27,10 +30,11 @@ class Parallel(Work):
         super().__init__(lease, tools, reader, books, pool.taken)
         self._pool = pool
         self._running: dict[Job, None] = {}
-        """In the order in which they began: the first is the oldest."""
+        """An ordered set."""
         self._forming: list[Attempt] = []
         """A list that is being filled."""
         self._formed_at = 0.0
+        self._next_look = 0.0
 
     # --- for the loop
 
@@ -42,8 +46,7 @@ class Parallel(Work):
     def run(self, batch: list[Message]) -> int:
         """Begin records in this order, as long as there is room; the rest stays in the backlog."""
         at = 0
-        width = self._tools.plan.width
-        while at < len(batch) and len(self._running) < width and self._may_begin():
+        while at < len(batch) and self._has_room and self._may_begin():
             attempt = self.fates.look_at(batch[at])
             at += 1
             if attempt is not None:
@@ -61,9 +64,7 @@ class Parallel(Work):
         self._begin_due()
         if self.holding.is_probing and self._running:
             return 0
-        if len(self._running) >= self._tools.plan.width:
-            return 0
-        return super().run_waiting()
+        return super().run_waiting() if self._has_room else 0
 
     def wait(self, seconds: float) -> None:
         """Wait for the end of a record."""
@@ -71,10 +72,10 @@ class Parallel(Work):
 
     def finish(self) -> None:
         """Wait for everything that was begun."""
-        if self._forming and not self._books.is_closed:
-            self._begin()
         self.is_stopping = True
-        while self._running:
+        while self._running or self._forming:
+            if self._forming and self._has_room:
+                self._begin()
             self._collect(0.05)
 
     def unfinished(self) -> set[Partition]:
@@ -100,6 +101,10 @@ class Parallel(Work):
         goes = self._formed_at + self._tools.plan.batch.within
         return goes if start is None else min(goes, start)
 
+    @property
+    def _has_room(self) -> bool:
+        return len(self._running) < self._tools.plan.width
+
     def _form(self, attempt: Attempt) -> None:
         """Begin a record, or put it into the list that is being filled."""
         self._books.keep_open(attempt.message)
@@ -112,7 +117,9 @@ class Parallel(Work):
     def _begin_due(self) -> None:
         """Begin a list that is not full and has waited long enough."""
         batch = self._tools.plan.batch
-        if self._forming and batch is not None and time.monotonic() >= self._formed_at + batch.within:
+        if batch is None or not self._forming or not self._has_room:
+            return
+        if time.monotonic() >= self._formed_at + batch.within:
             self._begin()
 
     def _begin(self) -> None:
@@ -142,6 +149,8 @@ class Parallel(Work):
         for ended in job.ended:
             if not ended.is_begun:
                 continue
+            if isinstance(ended.error, NeverAwaited):
+                raise ended.error  # no record is to blame: the pipeline itself cannot work
             if ended.error is None:
                 self.fates.succeeded(ended.attempt, took_effect=ended.took_effect)
             else:
@@ -152,12 +161,14 @@ class Parallel(Work):
 
     def _give_up_late(self) -> None:
         """A thread cannot be stopped: note that its time is up, begin nothing more, and let the worker end."""
-        oldest = next(iter(self._running), None)
-        grace = BLOCKED_SECONDS if self._pool.can_cancel else 0.0
-        while oldest is not None and time.monotonic() - oldest.began_at >= self._attempt_seconds + grace:
-            del self._running[oldest]
-            for attempt in oldest.attempts:
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_SECONDS
+        limit = self._attempt_seconds + (BLOCKED_SECONDS if self._pool.can_cancel else 0.0)
+        for job in [job for job in self._running if now - job.began_at >= limit]:
+            del self._running[job]
+            for attempt in job.attempts:
                 self._books.keep_open(attempt.message, timed_out(attempt, self._attempt_seconds), attempt.done)
             self.is_stopping = True
             self.is_healthy = False
-            oldest = next(iter(self._running), None)

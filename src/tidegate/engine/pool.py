@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import os
 import queue
 import threading
 import time
@@ -48,6 +47,7 @@ class Job:
     attempts: list[Attempt]
     queues: list[Queue]
     began_at: float = field(default_factory=time.monotonic)
+    """When the call to a user's function began that is going on now."""
     ended: list[Ended] = field(default_factory=list)
 
 
@@ -60,11 +60,13 @@ class Pool(ABC):
         self.taken = [0] * len(plan.sinks)
         """How many values each sink has taken, in this round."""
         self._ended: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._seconds = 0.0
         self.can_cancel = False
         """Whether an attempt that takes too long is ended by the pool itself."""
 
-    def begin_round(self) -> None:
+    def begin_round(self, attempt_seconds: float) -> None:
         """A new round: what earlier ones left behind is of no use."""
+        self._seconds = attempt_seconds
         for number in range(len(self.taken)):
             self.taken[number] = 0
         with contextlib.suppress(queue.Empty):
@@ -84,13 +86,17 @@ class Pool(ABC):
     def submit(self, job: Job) -> None:
         """Begin an attempt. Never more at a time than the pool is wide."""
 
+    @abstractmethod
+    def close(self) -> None:
+        """Let its threads end: another plan has taken its place."""
+
 
 class ThreadPool(Pool):
     """As many threads as records may be in work, each with its own hand."""
 
     def __init__(self, plan: Plan, group: str) -> None:
         super().__init__(plan, group)
-        self._given: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._given: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         for number in range(plan.width):
             threading.Thread(target=self._serve, name=f"tidegate-{number}", daemon=True).start()
 
@@ -98,12 +104,16 @@ class ThreadPool(Pool):
         """Give it to whichever thread is free."""
         self._given.put(job)
 
+    def close(self) -> None:
+        """Let the threads end."""
+        for _ in range(self.plan.width):
+            self._given.put(None)
+
     def _serve(self) -> None:
         hand = Hand(self._group)
         runner = Runner(self.plan, hand, self.taken)
         take_in_hand(hand)
-        while True:
-            job = self._given.get()
+        while (job := self._given.get()) is not None:
             job.ended = self._run_list(job, hand, runner) if self.plan.batch else [self._run(job, hand, runner)]
             hand.message = None
             self._ended.put(job)
@@ -128,6 +138,7 @@ class ThreadPool(Pool):
             parts.append(part)
             if part.is_begun:
                 take_up(hand, attempt)
+                job.began_at = time.monotonic()
                 try:
                     part.values = with_records(self.plan, runner.collect(attempt.message.value()))
                 except BaseException as error:  # noqa: BLE001  # as above
@@ -137,6 +148,7 @@ class ThreadPool(Pool):
         call = next(calls, None)
         while call is not None:
             number, items = call
+            job.began_at = time.monotonic()
             answer: object
             try:
                 answer = self.plan.sinks[number].write([value for _, _, value in items])
@@ -149,10 +161,9 @@ class ThreadPool(Pool):
 class LoopPool(Pool):
     """One event loop in a thread of its own."""
 
-    def __init__(self, plan: Plan, group: str, attempt_seconds: float) -> None:
+    def __init__(self, plan: Plan, group: str) -> None:
         super().__init__(plan, group)
         self.can_cancel = True
-        self._seconds = attempt_seconds
         self._free: list[tuple[Hand, AsyncRunner]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self.loop = asyncio.new_event_loop()
@@ -161,6 +172,10 @@ class LoopPool(Pool):
     def submit(self, job: Job) -> None:
         """Begin it on the loop."""
         self.loop.call_soon_threadsafe(self._begin, job)
+
+    def close(self) -> None:
+        """Let the loop end."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -202,12 +217,14 @@ class LoopPool(Pool):
             parts.append(part)
             if part.is_begun:
                 take_up(hand, attempt)
+                job.began_at = time.monotonic()
                 part.error = await self._within_time(collect(part, attempt))
         hand.message = None
         calls = write_lists(parts, len(self.plan.sinks))
         call = next(calls, None)
         while call is not None:
             number, items = call
+            job.began_at = time.monotonic()
             answers: list[object] = []
             error = await self._within_time(self._write(number, [value for _, _, value in items], answers))
             call = next_call(calls, answers[0] if error is None else error)
@@ -275,15 +292,19 @@ def ended_parts(job: Job, parts: list[Part], taken: list[int]) -> list[Ended]:
     return ended
 
 
-_pools: dict[tuple[int, int, str], Pool] = {}
+MOST_POOLS = 4
+"""Pools that one worker keeps: more than one only where several pipelines share a Spark session."""
+
+_pools: list[Pool] = []
 
 
 def worker_pool(plan: Plan, group: str, attempt_seconds: float) -> Pool:
     """Return this worker's pool for a plan, made on first use."""
-    key = (os.getpid(), id(plan), group)
-    if key not in _pools:
-        _pools.clear()
-        _pools[key] = LoopPool(plan, group, attempt_seconds) if plan.is_async else ThreadPool(plan, group)
-    pool = _pools[key]
-    pool.begin_round()
+    pool = next((one for one in _pools if one.plan is plan), None)
+    if pool is None:
+        pool = LoopPool(plan, group) if plan.is_async else ThreadPool(plan, group)
+        _pools.append(pool)
+        while len(_pools) > MOST_POOLS:
+            _pools.pop(0).close()
+    pool.begin_round(attempt_seconds)
     return pool

@@ -25,6 +25,8 @@ from tidegate.kafka.writer import worker_writer
 from tidegate.records import Lease, Outcome
 from tidegate.steps import Plan
 
+MOST_KEPT = 4
+
 
 @dataclass(frozen=True)
 class Job:
@@ -92,18 +94,21 @@ def _extend_import_path(paths: tuple[str, ...]) -> None:
 
 
 class _Kept:
-    """What was unpickled last, kept: its resources and closures live as long as the worker."""
+    """What was unpickled last, kept: its resources and closures live as long as the worker.
+
+    More than one thing only where several pipelines share a Spark session, and with it this worker.
+    """
 
     def __init__(self) -> None:
-        self._digest = b""
-        self._thing: Any = None
+        self._things: dict[bytes, Any] = {}
 
     def load(self, pickled: bytes) -> Any:
         digest = _digest(pickled)
-        if digest != self._digest:
-            self._thing = pickle.loads(pickled)  # noqa: S301  # the user's own functions, from our own driver
-            self._digest = digest
-        return self._thing
+        if digest not in self._things:
+            self._things[digest] = pickle.loads(pickled)  # noqa: S301  # the user's own functions, from our own driver
+            while len(self._things) > MOST_KEPT:
+                del self._things[next(iter(self._things))]
+        return self._things[digest]
 
 
 _plans, _clusters = _Kept(), _Kept()
