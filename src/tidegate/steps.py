@@ -105,8 +105,9 @@ def refuse_coroutine(thing: object) -> None:
     """A coroutine that nobody waits for would be lost in silence, and with it the record."""
     if isinstance(thing, Coroutine):
         thing.close()
+        name = getattr(thing, "__qualname__", "")
         raise NeverAwaited(
-            f"a plain function returned the coroutine {getattr(thing, '__qualname__', '?')}, which would never be awaited",
+            f"a plain function returned the coroutine {name}, which would never be awaited",
             "pass the async function itself, or an async def that awaits it",
         )
 

@@ -111,11 +111,6 @@ NO_SPARK_NEEDED = [
         ("sink(write) cannot be sent to Spark's workers", "cannot pickle", "tg.resource(make)"),
     ),
     Case(
-        "an async function",
-        HEAD + "async def write(value): ...\np = tg.from_kafka(TOPIC, group=GROUP).sink(write)\n",
-        ("sink(write) is an async function", "pass a plain def"),
-    ),
-    Case(
         "two addresses",
         HEAD + "p = tg.from_kafka(TOPIC, group=GROUP, kafka='other:9092').sink(print)\n",
         ("the program's own kafka=other:9092 and", "exclude each other; remove one of the two"),
@@ -131,6 +126,11 @@ NO_SPARK_NEEDED = [
 ]
 
 SPARK_NEEDED = [
+    Case(
+        "a coroutine that nobody awaits",
+        HEAD + "async def write(value): ...\np = tg.from_kafka(TOPIC, group=GROUP).sink(lambda value: write(value))\n",
+        ("returned the coroutine write, which would never be awaited", "pass the async function itself"),
+    ),
     Case(
         "more lanes than slots",
         GOOD,
