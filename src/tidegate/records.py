@@ -205,6 +205,8 @@ class Outcome:
     """From the first line of the task to its last, for the share of time outside rounds."""
     broken: str | None = None
     """The task could not run the pipeline at all (an import failed): why."""
+    cure: str = ""
+    """What helps against that, where it is known."""
     unreadable: str | None = None
     """Kafka will not give the records (the topic is gone, a right is missing): why."""
     is_repeat: bool = False

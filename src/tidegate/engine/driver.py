@@ -237,7 +237,7 @@ class Driver:
             self._helpers.purse.close(lease.round, outcome.spent)
         self._take_in(self._board.accept(outcome, time.monotonic()))
         if outcome.broken is not None:
-            self._end_with(_broken(outcome.broken))
+            self._end_with(_broken(outcome.broken, outcome.cure))
         if outcome.unreadable is not None:
             try:
                 self._marks.doubt_unread([item.partition for item in lease.partitions], outcome.unreadable)
@@ -379,8 +379,8 @@ def _doing(lease: Lease | None) -> str:
     return "no round" if lease is None else f"round {lease.round} of lane {lease.lane}"
 
 
-def _broken(why: str) -> SparkFailed:
+def _broken(why: str, cure: str = "") -> SparkFailed:
     return SparkFailed(
         f"the workers cannot run this pipeline: {why}",
-        "what the functions import must be installed for the Python that Spark's workers use",
+        cure or "what the functions import must be installed for the Python that Spark's workers use",
     )

@@ -14,6 +14,7 @@ from tidegate.engine.inorder import InOrder
 from tidegate.engine.parallel import Parallel
 from tidegate.engine.pool import worker_pool
 from tidegate.engine.work import Work
+from tidegate.errors import TidegateError
 from tidegate.kafka.reader import Reader, ReadFailed
 from tidegate.records import Lease, Limits, Outcome
 
@@ -43,6 +44,7 @@ class Round:
         else:
             self._work = InOrder(lease, tools, reader, self._books, self._hand)
         self._broken: str | None = None
+        self._cure = ""
         self._unreadable: str | None = None
         self._slice_seconds = NO_SLICE_SECONDS
         self._woken = threading.Event()
@@ -63,6 +65,8 @@ class Round:
             self._work.leave()
         except ReadFailed as error:
             self._unreadable = str(error)
+        except TidegateError as error:
+            self._broken, self._cure = error.happened, error.cure
         except Exception as error:  # noqa: BLE001  # reported with the outcome: what was settled still counts
             self._broken = reason(error)
         finally:
@@ -153,6 +157,7 @@ class Round:
             self._work.add_counts(self._books.outcome(self._reader.lost)),
             seconds=seconds,
             broken=self._broken,
+            cure=self._cure,
             unreadable=self._unreadable,
             holds_resources=has_resources,
         )
