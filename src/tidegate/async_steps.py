@@ -12,7 +12,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 
 from tidegate.context import Hand
 from tidegate.records import Done
-from tidegate.steps import Plan, Step, Value, suffix_of
+from tidegate.steps import Plan, Step, Value, refuse_coroutine, suffix_of
 
 AsyncChain = Callable[[Value], Awaitable[None]]
 
@@ -72,7 +72,7 @@ class AsyncRunner:
                 if sink.is_async:
                     await _answer(sink.write(value))
                 else:
-                    await asyncio.to_thread(sink.write, value)
+                    refuse_coroutine(await asyncio.to_thread(sink.write, value))
                 self.taken[number] += 1
                 self.taken_by_me += 1
             self._done.add((child, number))
@@ -100,9 +100,11 @@ class AsyncRunner:
             children: Iterable[Value] | AsyncIterable[Value] = await _answer(function(value))
             if isinstance(children, AsyncIterable):
                 async for child in children:
+                    self._hand.suffix = f"/{self._child}"
                     await rest(child)
             else:
                 for child in children:
+                    self._hand.suffix = f"/{self._child}"
                     await rest(child)
 
         return run_flat_map

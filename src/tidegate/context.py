@@ -34,7 +34,7 @@ class Hand:
     A round stores the client's message here and nothing else: the `Record` is made only when asked for.
     """
 
-    __slots__ = ("attempt", "copy", "group", "message", "suffix")
+    __slots__ = ("attempt", "copy", "group", "ids", "message", "suffix")
 
     def __init__(self, group: str) -> None:
         self.group = group
@@ -42,6 +42,8 @@ class Hand:
         self.copy: Copy | None = None
         """What its headers say, where it comes from a topic of Tidegate's own: users see the origin."""
         self.attempt = 1
+        self.ids: tuple[str, ...] = ()
+        """What tells the values of the list in hand apart, where a sink has a list."""
         self.suffix = ""
         """The part of the stable id that tells children and sinks apart."""
 
@@ -89,6 +91,12 @@ def current() -> Record:
         attempt=hand.attempt,
         stable_id=stable_id + hand.suffix,
     )
+
+
+def current_ids() -> tuple[str, ...]:
+    """Return the ids of the values of the list that a sink has in hand; none where it has a single value."""
+    hand = _hand.get()
+    return () if hand is None else hand.ids
 
 
 def _moment(milliseconds: int) -> datetime | None:

@@ -39,6 +39,7 @@ class Ledger:
         self._end = position.mark
         self._before = position.ahead
         self._done: dict[int, Done] = dict(position.done)
+        self._looked = (-1, -1, False)
 
     def read(self, record_offset: int) -> bool:
         """Take responsibility for a record; False if an earlier round has settled it already."""
@@ -63,8 +64,13 @@ class Ledger:
         """Whether what is settled beyond the mark hardly fits into a commit: nothing more should be read."""
         if len(self._read) < FEW:
             return False
-        ahead = self.position.ahead
-        return bool(ahead) and len(_code_ranges(ahead, self.mark)) > FULL_CHARACTERS
+        # Counting takes long where much is open, and changes little from one record to the next.
+        mark = self.mark
+        if mark != self._looked[0] or self._end - self._looked[1] >= FEW:
+            ahead = self.position.ahead
+            is_full = bool(ahead) and len(_code_ranges(ahead, mark)) > FULL_CHARACTERS
+            self._looked = (mark, self._end, is_full)
+        return self._looked[2]
 
     @property
     def remembers(self) -> bool:

@@ -26,6 +26,7 @@ class Part:
     done: set[tuple[int, int]] = field(default_factory=set)
     error: BaseException | None = None
     sink: int = -1
+    stable_id: str = ""
     is_begun: bool = True
     """False: one before it in its queue failed, so it was not handed on."""
 
@@ -100,11 +101,24 @@ def _failures(answer: object, items: list[Item]) -> dict[int, BaseException] | N
     """Return which values a sink did not take, by place; None if it failed as a whole and must be halved."""
     count = len(items)
     if isinstance(answer, BatchFailed):
-        return {place: error for place, error in answer.failures.items() if 0 <= place < count}
+        return _by_place(answer.failures, count)
     if isinstance(answer, BaseException):
         # A sink that is away is away for all of them; a record that stands alone is the culprit.
         is_known = isinstance(answer, Unavailable) or len({id(part) for part, _, _ in items}) == 1
         return dict.fromkeys(range(count), answer) if is_known else None
-    if isinstance(answer, list | tuple) and len(answer) == count:
-        return {place: one for place, one in enumerate(answer) if isinstance(one, BaseException)}
+    if isinstance(answer, list | tuple):
+        return _by_place(
+            {place: one for place, one in enumerate(answer) if isinstance(one, BaseException)}, count, answer
+        )
     return {}
+
+
+def _by_place(
+    failures: Mapping[int, BaseException], count: int, answer: Sequence[object] | None = None
+) -> dict[int, BaseException]:
+    """Return failures by place; where it is not clear which values they mean, all have failed: none is lost."""
+    is_clear = all(type(place) is int and 0 <= place < count for place in failures)
+    if failures and (not is_clear or (answer is not None and len(answer) != count)):
+        wrong = ValueError(f"the sink's answer does not fit its list of {count} values: {dict(failures)!r}"[:500])
+        return dict.fromkeys(range(count), wrong)
+    return dict(failures)

@@ -98,7 +98,8 @@ def is_async(function: Callable[..., object]) -> bool:
     inner = function
     while isinstance(inner, functools.partial):
         inner = inner.func
-    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(inner).__call__)
+    call = type(inner).__call__
+    return any(map(inspect.iscoroutinefunction, (inner, call))) or any(map(inspect.isasyncgenfunction, (inner, call)))
 
 
 def refuse_coroutine(thing: object) -> None:
@@ -247,6 +248,7 @@ class Runner:
         def run_flat_map(value: Value) -> None:
             children: Iterable[Value] = function(value)
             for child in children:
+                self._hand.suffix = f"/{self._child}"  # the steps behind, too, may ask whose work this is
                 rest(child)
 
         return run_flat_map

@@ -71,7 +71,7 @@ def test_a_sink_may_answer_for_each_value(answer: str) -> None:
 
     def write(_values: list[object]) -> object:
         if answer == "raised":
-            raise BatchFailed({1: wrong, 99: wrong})
+            raise BatchFailed({1: wrong})
         return [None, wrong, None]
 
     assert len(deliver(parts, write)) == 1
@@ -122,3 +122,16 @@ def test_nothing_overtakes_a_failed_record_of_its_queue(seed: int) -> None:
         assert part.is_begun == (not earlier_failed)
         assert bool(part.error) == (value in bad and not earlier_failed)
     assert len(delivered) == len(set(delivered)), "nothing is delivered twice"
+
+
+@pytest.mark.parametrize("answer", [[None, KeyError("b")], BatchFailed({99: KeyError("b")})])
+def test_an_answer_that_does_not_fit_the_list_takes_nothing_for_granted(answer: object) -> None:
+    parts = records("a", "b", "c")
+
+    def write(_values: list[object]) -> object:
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    assert len(deliver(parts, write)) == 1
+    assert [type(part.error) for part in parts] == [ValueError] * 3

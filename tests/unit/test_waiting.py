@@ -73,3 +73,23 @@ def test_what_sinks_took_in_other_lanes_counts_beside_our_own_and_once() -> None
     holding.learn([])
     assert holding.known(0) == 8
     assert holding.proofs == [1, 0, 1]
+
+
+def test_those_behind_a_running_record_come_one_by_one_and_the_rest_may_be_tried_later() -> None:
+    waiting: Waiting[str] = Waiting(len)
+    queue = (P, None)
+    waiting.start(queue)
+    for one in ("two", "three", "four"):
+        waiting.append(queue, one)
+    assert (waiting.next_due, waiting.bytes) == (None, 12)
+    assert waiting.take_next(queue, 1) == ["two"]
+    assert waiting.blocks(P, queue) == queue, "it stays closed while the next runs"
+    waiting.push(queue, "zero")
+    waiting.open(queue)
+    assert waiting.take_due(0.0) == ["zero", "three", "four"]
+    assert (waiting.count, waiting.bytes, waiting.blocks(P, queue)) == (0, 0, None)
+    waiting.start(queue)
+    waiting.open(queue)
+    assert not waiting
+    waiting.push(queue, "of a partition that was dropped")
+    assert not waiting

@@ -26,6 +26,8 @@ from tidegate.steps import Plan
 
 COPY_AGAIN_SECONDS = 1.0
 CLOCK_AGAIN_SECONDS = 1.0
+MOST_BYTES = 64_000_000
+"""So many bytes may wait before nothing more is read."""
 LONG_QUEUE = 500
 """So many records of one partition may wait in memory before it is read no further."""
 
@@ -75,7 +77,7 @@ class Fates:
         self._tools = tools
         self._reader = reader
         self._books = books
-        self.waiting: Waiting[Message] = Waiting()
+        self.waiting: Waiting[Message] = Waiting(lambda message: len(message.value() or b""))
         self.own = {item.partition.topic for item in lease.partitions} & set(tools.delays)
         self._broker_ahead_ms = None if lease.broker_ms is None else lease.broker_ms - time.monotonic() * 1000
         failed_probes = max((one.tries.unavailable for item in lease.partitions for one in item.open), default=0)
@@ -83,9 +85,12 @@ class Fates:
 
     # --- may it run
 
-    def look_at(self, message: Message) -> Attempt | None:
-        """Return the attempt to be made; None if it is settled, has to wait, or has had its attempt already."""
-        if self._is_over(message) or self._has_to_wait(message):
+    def look_at(self, message: Message, *, is_next: bool = False) -> Attempt | None:
+        """Return the attempt to be made; None if it is settled, has to wait, or has had its attempt already.
+
+        `is_next`: it is the next of a queue that is closed for all others.
+        """
+        if self._is_over(message) or self._has_to_wait(message, is_next=is_next):
             return None
         partition, record_offset = place(message), message.offset()
         note = self._books.note_for(partition, record_offset)
@@ -110,10 +115,10 @@ class Fates:
             return True
         return False
 
-    def _has_to_wait(self, message: Message) -> bool:
+    def _has_to_wait(self, message: Message, *, is_next: bool) -> bool:
         """Whether one before it waits or runs, it was told to wait, or it is not due; then it waits from now on."""
         partition, queue, now = place(message), self.queue(message), time.monotonic()
-        blocking = self.waiting.blocks(partition, queue)
+        blocking = None if is_next else self.waiting.blocks(partition, queue)
         if blocking is not None:
             self._wait_behind(blocking, message)
             return True
@@ -143,7 +148,9 @@ class Fates:
     @property
     def is_full(self) -> bool:
         """Whether so much waits that nothing more should be read."""
-        return self.waiting.count > 10 * LONG_QUEUE or any(one.is_full for one in self._books.ledgers.values())
+        if self.waiting.count > 10 * LONG_QUEUE or self.waiting.bytes > MOST_BYTES:
+            return True
+        return any(one.is_full for one in self._books.ledgers.values())
 
     @property
     def blocked(self) -> set[Partition]:
@@ -230,7 +237,8 @@ class Fates:
         if may_pass(error):
             until = time.monotonic() + COPY_AGAIN_SECONDS
             self._books.keep_open(message, Note(Tries(), until, failure=failed.failure, then=failed.topic))
-            self._wait(self.queue(message), message, until)
+            # In a queue of its own: it has given its place up, and another of its old queue may be running.
+            self._wait((place(message), ("copy", message.offset())), message, until)
             return
         reason = (
             f"its copy cannot be written to {failed.topic}: {error.happened} "

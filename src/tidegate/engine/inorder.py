@@ -37,6 +37,9 @@ class InOrder(Work):
     def finish(self) -> None:
         """Nothing runs beside the loop."""
 
+    def abandon(self) -> None:
+        """Nothing runs beside the loop."""
+
     def wait(self, seconds: float) -> None:
         """Nothing runs beside the loop."""
 

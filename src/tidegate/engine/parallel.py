@@ -6,12 +6,14 @@ one that will be tried again.
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from tidegate.context import Message
 from tidegate.engine.books import Books, place
 from tidegate.engine.fates import Attempt, Tools, timed_out
 from tidegate.engine.pool import Job, Pool
+from tidegate.engine.waiting import Queue
 from tidegate.engine.work import Work
 from tidegate.errors import NeverAwaited
 from tidegate.kafka.reader import Reader
@@ -74,9 +76,19 @@ class Parallel(Work):
         """Wait for everything that was begun."""
         self.is_stopping = True
         while self._running or self._forming:
+            if self.holding.is_on:
+                self._forming = []  # its sink is away: the next round forms it anew
             if self._forming and self._has_room:
                 self._begin()
             self._collect(0.05)
+
+    def abandon(self) -> None:
+        """The round ends by an error: let what runs come to its end, so that the next round does not meet it."""
+        self._forming = []
+        self.is_stopping = True
+        while self._running:
+            with contextlib.suppress(Exception):
+                self._collect(0.05)
 
     def unfinished(self) -> set[Partition]:
         """Return the partitions of which records were read and are not through."""
@@ -117,7 +129,7 @@ class Parallel(Work):
     def _begin_due(self) -> None:
         """Begin a list that is not full and has waited long enough."""
         batch = self._tools.plan.batch
-        if batch is None or not self._forming or not self._has_room:
+        if batch is None or not self._forming or not self._has_room or self.holding.is_on:
             return
         if time.monotonic() >= self._formed_at + batch.within:
             self._begin()
@@ -142,22 +154,40 @@ class Parallel(Work):
 
     def _book(self, job: Job) -> None:
         waiting = self.fates.waiting
-        # Those that were left alone stand before whatever came behind them meanwhile.
+        misused = next((one.error for one in job.ended if isinstance(one.error, NeverAwaited)), None)
+        if misused is not None:
+            raise misused  # no record is to blame: the pipeline itself cannot work
+        # Last to first: each is put before those that wait, so that they stand there in their old order.
         for ended, queue in reversed(list(zip(job.ended, job.queues, strict=True))):
             if not ended.is_begun:
+                self._books.keep_open(ended.attempt.message, done=ended.done)
                 waiting.push(queue, ended.attempt.message)
-        for ended in job.ended:
-            if not ended.is_begun:
-                continue
-            if isinstance(ended.error, NeverAwaited):
-                raise ended.error  # no record is to blame: the pipeline itself cannot work
-            if ended.error is None:
-                self.fates.succeeded(ended.attempt, took_effect=ended.took_effect)
-            else:
+            elif ended.error is not None:
                 self.fates.failed(ended.attempt, ended.error, ended.done, ended.sink)
-        # Unless it waits to be tried again, those behind it are free.
-        free = [message for queue in dict.fromkeys(job.queues) for message in waiting.finish(queue)]
-        self._backlog = sorted(free, key=lambda message: message.offset()) + self._backlog
+            else:
+                self.fates.succeeded(ended.attempt, took_effect=ended.took_effect)
+        for queue in dict.fromkeys(job.queues):
+            self._go_on_with(queue)
+
+    def _go_on_with(self, queue: Queue) -> None:
+        """Begin the next of a queue whose record has ended, unless it waits to be tried again."""
+        waiting, batch = self.fates.waiting, self._tools.plan.batch
+        while waiting.is_running(queue):
+            # No more than its list has room for: the rest would run beside it.
+            most = 1 if batch is None else batch.size - len(self._forming)
+            taken = waiting.take_next(queue, most) if self._may_go_on else []
+            begun = [self.fates.look_at(message, is_next=True) for message in taken]
+            for attempt in begun:
+                if attempt is not None:
+                    self._form(attempt)
+            if any(begun):
+                return  # the queue stays closed until these have ended
+            if not taken:
+                waiting.open(queue)
+
+    @property
+    def _may_go_on(self) -> bool:
+        return self._has_room and self.turnstile is None and not (self.is_stopping or self.holding.is_on)
 
     def _give_up_late(self) -> None:
         """A thread cannot be stopped: note that its time is up, begin nothing more, and let the worker end."""
@@ -169,6 +199,7 @@ class Parallel(Work):
         for job in [job for job in self._running if now - job.began_at >= limit]:
             del self._running[job]
             for attempt in job.attempts:
-                self._books.keep_open(attempt.message, timed_out(attempt, self._attempt_seconds), attempt.done)
+                done = attempt.done if job.progress is None else job.progress()
+                self._books.keep_open(attempt.message, timed_out(attempt, self._attempt_seconds), done)
             self.is_stopping = True
             self.is_healthy = False

@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field, replace
 
 from tidegate.async_steps import AsyncRunner
@@ -23,7 +23,7 @@ from tidegate.engine.waiting import Queue
 from tidegate.errors import TimedOut
 from tidegate.lists import Item, Part, write_lists
 from tidegate.records import Done
-from tidegate.steps import Plan, Runner, Value
+from tidegate.steps import Plan, Runner, Value, refuse_coroutine
 
 
 @dataclass
@@ -49,6 +49,8 @@ class Job:
     began_at: float = field(default_factory=time.monotonic)
     """When the call to a user's function began that is going on now."""
     ended: list[Ended] = field(default_factory=list)
+    progress: Callable[[], Done] | None = None
+    """What of a single record has its effect by now."""
 
 
 class Pool(ABC):
@@ -123,6 +125,7 @@ class ThreadPool(Pool):
         attempt, taken = job.attempts[0], runner.taken_by_me
         take_up(hand, attempt)
         runner.resume(attempt.done)
+        job.progress = lambda: runner.done
         ended = Ended(attempt)
         try:
             runner.run_noting(attempt.message.value())
@@ -141,6 +144,7 @@ class ThreadPool(Pool):
                 job.began_at = time.monotonic()
                 try:
                     part.values = with_records(self.plan, runner.collect(attempt.message.value()))
+                    part.stable_id = current().stable_id
                 except BaseException as error:  # noqa: BLE001  # as above
                     part.error = error
         hand.message = None
@@ -151,7 +155,9 @@ class ThreadPool(Pool):
             job.began_at = time.monotonic()
             answer: object
             try:
+                hand.ids = ids_of(items)
                 answer = self.plan.sinks[number].write([value for _, _, value in items])
+                refuse_coroutine(answer)
             except BaseException as error:  # noqa: BLE001  # as above
                 answer = error
             call = next_call(calls, answer)
@@ -211,6 +217,7 @@ class LoopPool(Pool):
 
         async def collect(part: Part, attempt: Attempt) -> None:
             part.values = with_records(self.plan, await runner.collect(attempt.message.value()))
+            part.stable_id = current().stable_id
 
         for attempt, queue_ in zip(job.attempts, job.queues, strict=True):
             part = new_part(parts, queue_, attempt)
@@ -226,6 +233,7 @@ class LoopPool(Pool):
             number, items = call
             job.began_at = time.monotonic()
             answers: list[object] = []
+            hand.ids = ids_of(items)
             error = await self._within_time(self._write(number, [value for _, _, value in items], answers))
             call = next_call(calls, answers[0] if error is None else error)
         return ended_parts(job, parts, self.taken)
@@ -236,7 +244,9 @@ class LoopPool(Pool):
             answer = sink.write(values)
             answers.append(await answer if inspect.isawaitable(answer) else answer)
         else:
-            answers.append(await asyncio.to_thread(sink.write, values))
+            answer = await asyncio.to_thread(sink.write, values)
+            refuse_coroutine(answer)
+            answers.append(answer)
 
     async def _within_time(self, work: Awaitable[None]) -> BaseException | None:
         """Wait for a user's function; return what it raised, or that its time was up."""
@@ -258,6 +268,7 @@ class LoopPool(Pool):
 def take_up(hand: Hand, attempt: Attempt) -> None:
     """Put a record into a hand."""
     hand.copy, hand.attempt, hand.message, hand.suffix = attempt.copy, attempt.number, attempt.message, ""
+    hand.ids = ()
 
 
 def new_part(before: list[Part], queue_: Queue, attempt: Attempt) -> Part:
@@ -270,7 +281,17 @@ def with_records(plan: Plan, values: list[tuple[int, Value]]) -> list[tuple[int,
     """Return the values as records, where the sink wants these."""
     if plan.batch is None or not plan.batch.with_records:
         return values
-    return [(child, replace(current(), value=value)) for child, value in values]
+    record = current()
+    has_children = any(step.kind == "flat_map" for step in plan.steps)
+    return [
+        (child, replace(record, value=value, stable_id=record.stable_id + (f"/{child}" if has_children else "")))
+        for child, value in values
+    ]
+
+
+def ids_of(items: list[Item]) -> tuple[str, ...]:
+    """Return what tells the values of a list from all others, in every attempt alike."""
+    return tuple(f"{part.stable_id}/{child}" for part, child, _ in items)
 
 
 def next_call(calls: Generator[tuple[int, list[Item]], object, None], answer: object) -> tuple[int, list[Item]] | None:

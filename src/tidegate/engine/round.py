@@ -70,6 +70,7 @@ class Round:
         except Exception as error:  # noqa: BLE001  # reported with the outcome: what was settled still counts
             self._broken = reason(error)
         finally:
+            self._work.abandon()
             take_in_hand(None)
 
     def _read_on(self) -> None:

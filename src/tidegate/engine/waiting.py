@@ -6,7 +6,7 @@ A queue is what must not be overtaken: a whole partition, a key of it, or one re
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from tidegate.records import Partition
@@ -32,7 +32,10 @@ def queue_of(order: Order, partition: Partition, key: bytes | None, record_offse
 class Waiting(Generic[M]):
     """Queues of records, each with the moment at which its first may be tried."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: Callable[[M], int] = lambda _: 0) -> None:
+        self._size = size
+        self.bytes = 0
+        """What waits, by the size that was given for each record."""
         self._queues: dict[Queue, deque[M]] = {}
         self._until: dict[Queue, float] = {}
         self._per_partition: dict[Partition, int] = {}
@@ -50,18 +53,22 @@ class Waiting(Generic[M]):
 
     def put(self, queue: Queue, record: M, until: float) -> None:
         """Let a record wait until then, before all others of its queue."""
-        self._count(queue, 1)
+        self._count(queue, 1, self._size(record))
         self._queues.setdefault(queue, deque()).appendleft(record)
         self._until[queue] = until
 
     def push(self, queue: Queue, record: M) -> None:
-        """Let a record wait before all others of its queue, for whatever these wait for."""
-        self._count(queue, 1)
-        self._queues[queue].appendleft(record)
+        """Let a record wait before all others of its queue, for whatever these wait for.
+
+        A queue that is there no more was dropped with its partition.
+        """
+        if queue in self._queues:
+            self._count(queue, 1, self._size(record))
+            self._queues[queue].appendleft(record)
 
     def append(self, queue: Queue, record: M) -> None:
         """Let a record wait behind the others of its queue."""
-        self._count(queue, 1)
+        self._count(queue, 1, self._size(record))
         self._queues[queue].append(record)
 
     def start(self, queue: Queue) -> None:
@@ -69,9 +76,19 @@ class Waiting(Generic[M]):
         self._queues.setdefault(queue, deque())
         self._until[queue] = _RUNNING
 
-    def finish(self, queue: Queue) -> list[M]:
-        """The one that was being run has ended, and does not wait: return those behind it."""
-        return self._drop(queue) if self._until.get(queue) == _RUNNING else []
+    def take_next(self, queue: Queue, most: int) -> list[M]:
+        """The one that was being run has ended, and does not wait: return the next of its queue, which stays closed."""
+        records = self._queues[queue]
+        taken = [records.popleft() for _ in range(min(most, len(records)))]
+        self._count(queue, -len(taken), -sum(map(self._size, taken)))
+        return taken
+
+    def open(self, queue: Queue) -> None:
+        """Nothing of this queue is being run: whatever is left of it may be tried at once."""
+        if self._queues[queue]:
+            self._until[queue] = 0.0
+        else:
+            self._drop(queue)
 
     def take_due(self, now: float) -> list[M]:
         """Return the queue that has been due for longest; it waits no more."""
@@ -114,11 +131,12 @@ class Waiting(Generic[M]):
     def _drop(self, queue: Queue) -> list[M]:
         del self._until[queue]
         records = list(self._queues.pop(queue))
-        self._count(queue, -len(records))
+        self._count(queue, -len(records), -sum(map(self._size, records)))
         return records
 
-    def _count(self, queue: Queue, more: int) -> None:
+    def _count(self, queue: Queue, more: int, more_bytes: int) -> None:
         self.count += more
+        self.bytes += more_bytes
         left = self._per_partition.get(queue[0], 0) + more
         if left:
             self._per_partition[queue[0]] = left

@@ -43,6 +43,10 @@ class Work(ABC):
     def finish(self) -> None:
         """Wait for what was begun: each attempt has its own limit."""
 
+    @abstractmethod
+    def abandon(self) -> None:
+        """The round ends by an error: let what runs beside the loop come to its end."""
+
     @property
     @abstractmethod
     def is_busy(self) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tidegate.context import current
+from tidegate.context import current, current_ids
 from tidegate.errors import Reject, SettingsError, Unavailable, Undecodable
 from tidegate.secrets import Secret
 from tidegate.settings import seconds
@@ -97,20 +97,25 @@ class Http:
 
     async def write(self, value: Any) -> None:
         """Send one value; anything but a 2xx fails the record."""
-        await self.call(value)
+        await self._send(value, self._repeat_key(value))
 
     async def call(self, value: Any) -> Any:
         """Send one value and return what the server answered: JSON decoded, anything else as bytes."""
+        # Not the key of a sink's request: a server may serve both.
+        return _decoded(*await self._send(value, self._repeat_key(value) + "/step"))
+
+    async def _send(self, value: Any, key: str) -> tuple[str, bytes]:
+        """Send one value; return the type of the answer and its content."""
         import aiohttp  # noqa: PLC0415  # as above
 
         url = self.url if isinstance(self.url, str) else self.url(value)
         try:
             async with self._session.request(
-                self.method, url, data=self._body(value), headers=self._headers(value), allow_redirects=False
+                self.method, url, data=self._body(value), headers=self._headers(value, key), allow_redirects=False
             ) as response:
                 content = await response.read()
                 _check(response, content, url)
-                return _decoded(response, content)
+                return response.content_type, content
         except (aiohttp.ServerTimeoutError, TimeoutError) as error:
             if isinstance(error, aiohttp.ConnectionTimeoutError):
                 raise Unavailable(f"{url} cannot be reached: no connection in time") from error
@@ -128,8 +133,8 @@ class Http:
             return made
         return made.encode() if isinstance(made, str) else orjson.dumps(made)
 
-    def _headers(self, value: Any) -> dict[str, str]:
-        made = {IDEMPOTENCY_KEY: self._repeat_key(value)}
+    def _headers(self, value: Any, key: str) -> dict[str, str]:
+        made = {IDEMPOTENCY_KEY: key}
         if self.body is None and not isinstance(value, bytes | str | None):
             made["Content-Type"] = "application/json"
         for name, given in self.headers.items():
@@ -140,10 +145,8 @@ class Http:
 
     def _repeat_key(self, value: Any) -> str:
         """The same for every attempt at the same record, and for no other."""
-        try:
-            stable = current().stable_id
-        except SettingsError:  # a list of values: made from its content, which is the same in each attempt
-            stable = hashlib.blake2b(orjson.dumps(value, default=repr), digest_size=16).hexdigest()
+        ids = current_ids()  # of a list's values
+        stable = hashlib.blake2b("\n".join(ids).encode(), digest_size=16).hexdigest() if ids else current().stable_id
         return stable if self.key is None else f"{stable}:{self.key(value)}"
 
 
@@ -251,8 +254,8 @@ def _retry_after(given: str | None) -> float | None:
     return max(0.0, (aware - datetime.now(UTC)).total_seconds())
 
 
-def _decoded(response: ClientResponse, content: bytes) -> Any:
-    if response.content_type != "application/json" or not content:
+def _decoded(content_type: str, content: bytes) -> Any:
+    if content_type != "application/json" or not content:
         return content
     try:
         return orjson.loads(content)

@@ -68,11 +68,11 @@ class PlainSink(_Held):
         super()._make_closed()
         self._opening = threading.Lock()
 
-    def __call__(self, value: Any) -> None:
-        """Write one value."""
+    def __call__(self, value: Any) -> Any:
+        """Write one value, or a list of them."""
         if not self._is_open:
             self._open()
-        self._sink.write(value)
+        return self._sink.write(value)
 
     def _open(self) -> None:
         with self._opening:
@@ -88,11 +88,11 @@ class PlainSink(_Held):
 class AsyncSink(_Held):
     """An object whose `write` is an `async def`."""
 
-    async def __call__(self, value: Any) -> None:
-        """Write one value."""
+    async def __call__(self, value: Any) -> Any:
+        """Write one value, or a list of them."""
         if not self._is_open:
             await self._open()
-        await self._sink.write(value)
+        return await self._sink.write(value)
 
     async def _open(self) -> None:
         # Made here, on the loop that all its calls come from.
