@@ -49,6 +49,7 @@ class AsyncRunner:
         """Run the steps alone; return what would go to the sinks, each with its child's number."""
         self._child, self._collected = 0, []
         await self._collecting_chain(value)
+        self._hand.suffix = ""
         return self._collected
 
     async def _into_list(self, value: Value) -> None:

@@ -177,6 +177,7 @@ class Runner:
         """Run the steps alone; return what would go to the sinks, each with its child's number."""
         self._child, self._collected = 0, []
         self._collecting_chain(value)
+        self._hand.suffix = ""
         return self._collected
 
     def _into_list(self, value: Value) -> None:

@@ -211,36 +211,3 @@ def test_a_sink_object_is_opened_once_per_worker_and_closed_at_the_end(
     world.run(world.pipeline().sink(kind(tmp_path / "ledger")))
     lines = (tmp_path / "ledger").read_text(encoding="utf-8").splitlines()
     assert lines == ["open", "value 1", "value 2", "value 3", "close"]
-
-
-@pytest.mark.parametrize("kind", ["threads", "loop"])
-@pytest.mark.parametrize("order", ["partition", "none"])
-def test_lists_go_to_the_sink_full_or_in_time_and_a_culprit_is_found(
-    make_world: Callable[..., World], tmp_path: Path, kind: str, order: str
-) -> None:
-    world = make_world(2)
-    path = tmp_path / "lists"
-    for partition in range(2):
-        world.produce([b"bad" if one == 17 else b"%d" % one for one in range(50)], partition)
-
-    def write(values: list[tg.Record]) -> None:
-        if any(record.value == b"bad" for record in values):
-            raise ValueError("something in here")
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps([(one.partition, one.offset) for one in values]) + "\n")
-
-    async def write_async(values: list[tg.Record]) -> None:
-        write(values)
-
-    pipeline = world.pipeline().batch(16, "300ms", records=True).sink(write if kind == "threads" else write_async)
-    report = world.run(pipeline.parallel(2, order=order).on_error(tg.dead_letter()))  # type: ignore[arg-type]
-    lists = [[tuple(one) for one in json.loads(line)] for line in path.read_text(encoding="utf-8").splitlines()]
-    everything = {(partition, one) for partition in range(2) for one in range(50)} - {(0, 17), (1, 17)}
-    assert Counter(one for each in lists for one in each) == Counter(everything)
-    assert max(map(len, lists)) == 16
-    assert sorted(copy.origin.offset for copy, _ in world.copies("dead")) == [17, 17]
-    assert (report.settled, report.dead, world.mark(0), world.mark(1)) == (98, 2, 50, 50)
-    if order == "partition":
-        for partition in range(2):
-            came = [at for each in lists for number, at in each if number == partition]
-            assert came == sorted(came)
