@@ -4,7 +4,7 @@
 BIN := .venv/bin
 STAMP := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
-PROOF := $(addprefix tests/acceptance/test_, kills.py group.py commits_disturbed.py revoke.py failures.py)
+PROOF := $(addprefix tests/acceptance/test_, kills.py group.py commits_disturbed.py revoke.py failures.py parallel.py)
 REST := tests/broker tests/spark tests/acceptance tests/docs
 
 # The rings come in order, the quick ones first, whatever -j says.
@@ -41,6 +41,7 @@ bench: setup java jars
 	$(BIN)/python bench/slow_sink.py
 
 proof: setup java jars
+	PROOF_SCHEDULES=50000 $(PYTEST) tests/unit/test_ledger.py
 	PROOF_KILLS=20 PROOF_HANDOVERS=20 PROOF_OUTAGE=180 PROOF_BOTH_WAYS=1 $(PYTEST) $(PROOF)
 
 setup: $(STAMP)

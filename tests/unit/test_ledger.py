@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import string
 
@@ -26,6 +27,8 @@ CASES = [
     ([5, 9, 12], [9, 12], 5, ((9, 13),), "a gap between two settled ones belongs to the stretch"),
     ([5, 6, 9, 12], [6, 12], 5, ((6, 9), (12, 13)), "an open one between two settled ones divides them"),
 ]
+
+SCHEDULES = int(os.environ.get("PROOF_SCHEDULES", "2000"))
 
 
 @pytest.mark.parametrize(("read", "settled", "mark", "ahead", "because"), CASES, ids=[case[4] for case in CASES])
@@ -87,7 +90,7 @@ def test_what_of_a_half_finished_record_is_done_is_kept_until_it_is_settled() ->
     assert ledger.position == Position(6)
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=SCHEDULES, deadline=None)
 @given(st.integers(0, 2**32))
 def test_no_random_schedule_moves_the_mark_past_open_work_or_runs_settled_work_again(seed: int) -> None:
     """Random gaps, completion orders, crashes: against a model that is too simple to be wrong."""
