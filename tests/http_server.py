@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ class Server:
     answer: Callable[[Request], Answer | None] = lambda _: (200, {}, b"")
     """None: the connection is reset without an answer."""
     port: int = 0
+    tls: ssl.SSLContext | None = None
     taken: list[Request] = field(default_factory=list)
     """Requests that got a 2xx."""
     seen: list[Request] = field(default_factory=list)
@@ -44,7 +46,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'' if self.tls is None else 's'}://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         server = self
@@ -88,6 +90,8 @@ class Server:
 
         self._server = Quiet(("127.0.0.1", self.port), Handler)
         self.port = self._server.server_address[1]
+        if self.tls is not None:
+            self._server.socket = self.tls.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def stop(self) -> None:
@@ -98,8 +102,10 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(answer: Callable[[Request], Answer | None] | None = None) -> Iterator[Server]:
-    server = Server() if answer is None else Server(answer)
+def running(
+    answer: Callable[[Request], Answer | None] | None = None, tls: ssl.SSLContext | None = None
+) -> Iterator[Server]:
+    server = Server(tls=tls) if answer is None else Server(answer, tls=tls)
     server.start()
     try:
         yield server

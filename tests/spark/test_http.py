@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import ssl
 import threading
 import time
 from collections import Counter, defaultdict
@@ -15,6 +16,7 @@ import pytest
 
 import tidegate as tg
 from tests.http_server import Answer, Request, running
+from tests.secured import KEY_PASSWORD, make_certificates
 from tests.spark.conftest import Beside, World
 from tests.support import wait_until
 
@@ -170,6 +172,25 @@ def test_a_call_to_a_server_gives_the_value(world: World) -> None:
     with running(answer) as server:
         world.run(world.pipeline().map(tg.json).map(tg.call_http(server.url)).sink(world.trail))
     assert world.trail.values() == ["{'doubled': 2}", "{'doubled': 4}"]
+
+
+def test_a_server_that_wants_to_know_us_gets_our_certificate(world: World, tmp_path: Path) -> None:
+    make_certificates(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server-open.key")
+    context.load_verify_locations(tmp_path / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    world.produce([b"one", b"two"])
+    password = tg.secret(lambda: KEY_PASSWORD)
+    known = tg.Tls(str(tmp_path / "ca.pem"), str(tmp_path / "client.pem"), str(tmp_path / "client.key"), password)
+    with running(tls=context) as server:
+        report = world.run(world.pipeline().sink(tg.http(server.url, tls=tg.Tls(str(tmp_path / "ca.pem")))))
+        assert report.failure is not None, "without a certificate of its own it is not let in"
+        assert report.failure.error_type == "Unavailable"
+        assert KEY_PASSWORD not in repr(report)
+        report = world.run(world.pipeline().sink(tg.http(server.url, tls=known)))
+        assert [one.body for one in server.taken] == [b"one", b"two"]
+    assert report.settled == 2
 
 
 class Ledger:
