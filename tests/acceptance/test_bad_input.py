@@ -127,11 +127,6 @@ NO_SPARK_NEEDED = [
 
 SPARK_NEEDED = [
     Case(
-        "a coroutine that nobody awaits",
-        HEAD + "async def write(value): ...\np = tg.from_kafka(TOPIC, group=GROUP).sink(lambda value: write(value))\n",
-        ("returned the coroutine write, which would never be awaited", "pass the async function itself"),
-    ),
-    Case(
         "more lanes than slots",
         GOOD,
         ("lanes=3, but Spark runs 2 tasks at a time", "set lanes to at most 2"),
@@ -174,6 +169,20 @@ def test_what_cannot_work_is_one_sentence_with_its_cure(case: Case, filled: Scen
 @pytest.mark.parametrize("case", SPARK_NEEDED, ids=lambda case: case.because)
 def test_what_only_spark_can_tell_is_one_sentence_too(case: Case, filled: Scene, tmp_path: Path) -> None:
     run_case(case, filled, tmp_path)
+
+
+def test_a_coroutine_that_nobody_would_await_ends_the_run_before_a_loss(filled: Scene, tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    lines = "async def write(value): ...\np = tg.from_kafka(TOPIC, group=GROUP).sink(lambda value: write(value))\n"
+    app.write_text(HEAD + lines, encoding="utf-8")
+    group = f"{filled.group}-coroutine"
+    ended = filled.start(app, GROUP=group).wait(within=90)
+
+    assert ended.code == 1, ended.err
+    last = ended.err.splitlines()[-1]
+    assert "returned the coroutine write, which would never be awaited; pass the async function itself" in last
+    marks = filled.admin.committed(group, filled.admin.describe([filled.topic])[filled.topic].each_partition())
+    assert {one.mark for one in marks.values()} == {0}, "nothing was settled"
 
 
 def test_a_program_that_is_not_there(filled: Scene) -> None:
