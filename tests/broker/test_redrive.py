@@ -18,6 +18,7 @@ from tests.docs.pages import blocks
 from tests.support import wait_until
 from tidegate.copies import clock_note, is_note, read_headers, redriven_place
 from tidegate.errors import DeliveryFailed, SettingsError, TopicMissing
+from tidegate.kafka.configs import TopicConfigs
 from tidegate.kafka.connection import Kafka
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def test_a_dry_run_changes_nothing_and_counts_all(yard: Graveyard) -> None:
 def test_the_topic_that_a_redrive_makes_keeps_what_it_remembers(yard: Graveyard) -> None:
     yard.bury(Letter(0), partitions=3, max_message_bytes="3000000")
     yard.send()
-    config = yard.admin.topic_config(yard.redrive)
+    config = TopicConfigs(yard.admin).read([yard.redrive])[yard.redrive]
 
     assert yard.admin.describe([yard.redrive])[yard.redrive].partitions == 3
     assert (config["message.timestamp.type"], config["cleanup.policy"]) == ("LogAppendTime", "delete")

@@ -396,7 +396,7 @@ def test_a_record_that_ends_its_worker_or_takes_too_long_goes_to_the_dead_letter
 
 
 def test_a_copy_that_the_broker_refuses_stops_its_partition_until_it_is_taken(world: World) -> None:
-    configs = TopicConfigs(world.kafka)
+    configs = TopicConfigs(world.admin)
     dead = f"{world.group}.dead"
     pipeline = world.pipeline().map(refuse_bad).sink(world.trail).on_error(tg.dead_letter())
 
@@ -430,7 +430,7 @@ def test_the_groups_own_topics_are_made_as_they_should_be(make_world: Callable[.
     world.run(pipeline.on_error(tg.retry_later("1m"), tg.dead_letter()))
     names = [f"{world.group}.{one}" for one in ("retry.1m", "redrive", "dead")]
     assert {info.partitions for info in world.admin.describe(names).values()} == {3}
-    found = TopicConfigs(world.kafka).read(names)
+    found = TopicConfigs(world.admin).read(names)
     day = 86_400_000
     for name, kept in zip(names, (7 * day + 60_000, -1, -1), strict=True):
         assert found[name]["message.timestamp.type"] == "LogAppendTime"

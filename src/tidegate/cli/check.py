@@ -102,7 +102,7 @@ def _findings(app: str | None, bootstrap: str | None, client: Sequence[str] | No
 
 def _own_topics(pipeline: Pipeline, cluster: Cluster, resolved: Resolved, known: Iterable[str]) -> Iterator[Finding]:
     """Look at the retry, redrive and dead-letter topics that the pipeline uses."""
-    configs = TopicConfigs(cluster.kafka, cluster.timeout_seconds)
+    configs = TopicConfigs(cluster.admin)
     try:
         plan = pipeline.plan()
         said = examine(configs, pipeline.source.group, plan.policy, resolved.values, known)

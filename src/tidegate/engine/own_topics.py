@@ -115,17 +115,12 @@ def wanted_topics(group: str, policy: Policy) -> list[str]:
 
 
 def prepare(
-    admin: Admin,
-    configs: TopicConfigs,
-    group: str,
-    policy: Policy,
-    settings: Settings,
-    sources: Mapping[str, TopicInfo],
+    admin: Admin, group: str, policy: Policy, settings: Settings, sources: Mapping[str, TopicInfo]
 ) -> OwnTopics:
     """Make what is missing and set what is set wrong; return the group's own topics."""
     wanted = wanted_topics(group, policy)
     # Whatever an earlier row wrote is still to be read.
-    left = [info.name for info in admin.topics() if delay_of(info.name, group) is not None and info.name not in wanted]
+    left = [name for name in admin.topic_names() if delay_of(name, group) is not None and name not in wanted]
     if any(delay_of(name, group) for name in left) and redrive_topic(group) not in [*wanted, *left]:
         wanted.append(redrive_topic(group))
     clash = sorted(set(sources) & {*wanted, *left})
@@ -136,24 +131,35 @@ def prepare(
         )
     if not wanted and not left:
         return OwnTopics({}, {})
-    found = admin.existing([*wanted, *left])
-    most_bytes = _most_bytes(configs, sources) if wanted else 0
-    for name in wanted:
-        needed = wanted_settings(name, group, settings, most_bytes)
-        if name not in found:
-            _make(admin, name, settings, sources, needed)
-    _set_right(configs, {name: wanted_settings(name, group, settings, most_bytes) for name in wanted if name in found})
+    if wanted:
+        _make_and_set(admin, wanted, group, settings, sources)
     infos = admin.describe([*wanted, *left])
     delays = {name: delay for name in infos if (delay := delay_of(name, group)) is not None}
     return OwnTopics(infos, delays)
 
 
-def _make(
-    admin: Admin, name: str, settings: Settings, sources: Mapping[str, TopicInfo], needed: Mapping[str, str]
+def make_topic(admin: Admin, name: str, partitions: int, needed: Mapping[str, str], replication: int = -1) -> None:
+    """Make a topic of a group's own, unless somebody is faster: copies of a program may start at one moment."""
+    try:
+        admin.create_topic(name, partitions, needed, replication)
+    except BrokerRefused:
+        if name not in admin.existing([name]):
+            raise
+    else:
+        logger.info("topic %s made (%d partitions)", name, partitions, extra={"action": "topic_made"})
+
+
+def _make_and_set(
+    admin: Admin, wanted: list[str], group: str, settings: Settings, sources: Mapping[str, TopicInfo]
 ) -> None:
+    configs, found = TopicConfigs(admin), admin.existing(wanted)
+    most_bytes = _most_bytes(configs, sources)
+    needed = {name: wanted_settings(name, group, settings, most_bytes) for name in wanted}
     partitions = settings.own_partitions or max((info.partitions for info in sources.values()), default=1)
-    admin.create_topic(name, partitions, needed, settings.own_replication)
-    logger.info("topic %s made (%d partitions)", name, partitions, extra={"action": "topic_made"})
+    for name in wanted:
+        if name not in found:
+            make_topic(admin, name, partitions, needed[name], settings.own_replication)
+    _set_right(configs, {name: needed[name] for name in found})
 
 
 def _set_right(configs: TopicConfigs, wanted: Mapping[str, Mapping[str, str]]) -> None:

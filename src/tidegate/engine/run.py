@@ -36,7 +36,6 @@ from tidegate.engine.task import Job, close_task
 from tidegate.engine.topics import Topics, expand
 from tidegate.errors import SettingsError, StoppedAtRecord, TopicMissing
 from tidegate.kafka.admin import Admin, TopicInfo
-from tidegate.kafka.configs import TopicConfigs
 from tidegate.kafka.connection import Kafka, kafka_of
 from tidegate.kafka.member import Joining, open_member
 from tidegate.kafka.writer import Writer
@@ -83,8 +82,7 @@ def run_pipeline(
     spark = open_spark(session, master=settings.master, app_name=f"tidegate {source.group}", debug=debug_asked())
     try:
         most_lanes = _lane_limit(settings, spark)
-        configs = TopicConfigs(kafka, settings.broker_timeout)
-        own = prepare(admin, configs, source.group, plan.policy, settings, sources)
+        own = prepare(admin, source.group, plan.policy, settings, sources)
         clock = _open_clock(kafka, source.group, own, settings)
         topics = Topics(sources, own.read)
         starting = Starting(admin, source, topics, plan.fingerprint)

@@ -50,11 +50,6 @@ class Tally:
             self._round_seconds += outcome.seconds
             self.holds_resources |= outcome.holds_resources
 
-    @property
-    def copies(self) -> int:
-        """How many records were written to retry topics and dead letters."""
-        return self._counts.retried + self._counts.dead
-
     def proofs(self, without_round: int | None = None) -> tuple[int, ...]:
         """How many records are known to have got through each sink; without those that this round told of."""
         own = self._proven.get(without_round) if without_round is not None else None

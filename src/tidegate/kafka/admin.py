@@ -22,7 +22,6 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client does not mark what it re-exports
     AdminClient,
-    ConfigResource,
     NewTopic,
     OffsetSpec,
     TopicDescription,
@@ -129,9 +128,16 @@ class Admin:
         except KafkaException as error:
             raise self._ours(error, "connecting") from error
 
+    def ask(self, where: str, call: Callable[[AdminClient, float], Mapping[K, Future[T]]]) -> dict[K, T]:
+        """Ask the cluster anything, with the patience and the errors of all questions here.
+
+        `call` gets the client and how many seconds it may take.
+        """
+        return self._ask(where, lambda: call(self._client, self._timeout))
+
     def topics(self) -> list[TopicInfo]:
         """Return every topic of the cluster by name, internal ones included."""
-        names = self._topic_names()
+        names = self.topic_names()
         found = self._describe(names, "listing topics")
         return [info for name in names if (info := found[name]) is not None]
 
@@ -170,15 +176,6 @@ class Admin:
             lambda: self._client.delete_topics([name], request_timeout=self._timeout, operation_timeout=self._timeout),
         )
         self._until(where, lambda: self._describe([name], where)[name] is None)
-
-    def topic_config(self, name: str) -> dict[str, str]:
-        """Return every setting of a topic, the broker's defaults included."""
-        asked = ConfigResource(ConfigResource.Type.TOPIC, name)
-        found = self._ask(
-            f"reading the settings of topic {name}",
-            lambda: {name: self._client.describe_configs([asked], request_timeout=self._timeout)[asked]},
-        )
-        return {entry.name: entry.value for entry in found[name].values() if entry.value is not None}
 
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the first offset that is still retained, for each partition."""
@@ -267,7 +264,8 @@ class Admin:
             raise self._translate(answer.errors[0], where)
         return sorted(listing.group_id for listing in answer.valid)
 
-    def _topic_names(self) -> list[str]:
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics, in one question."""
         # This call cannot be ended before its time, and a client that is let in nowhere would wait for all of it.
         for patience in (min(_FIRST_WAIT_SECONDS, self._timeout), self._timeout):
             try:
@@ -325,7 +323,7 @@ class Admin:
 
     def _missing(self, names: list[str]) -> TopicMissing:
         one = len(names) == 1
-        known = [name for name in self._topic_names() if not name.startswith("__")]
+        known = [name for name in self.topic_names() if not name.startswith("__")]
         close = [found for name in names for found in difflib.get_close_matches(name, known, n=1, cutoff=0.75)]
         happened = f"the topic{'' if one else 's'} {', '.join(names)} {'does' if one else 'do'} not exist"
         hint = f" (did you mean {', '.join(dict.fromkeys(close))}?)" if close else ""
@@ -340,7 +338,7 @@ class Admin:
             )
         return self._translate(error, where)
 
-    def _ask(self, where: str, call: Callable[[], Mapping[str, Future[T]]]) -> dict[str, T]:
+    def _ask(self, where: str, call: Callable[[], Mapping[K, Future[T]]]) -> dict[K, T]:
         try:
             return self._patiently(lambda: self._answers(call()))
         except (KafkaException, ValueError) as error:

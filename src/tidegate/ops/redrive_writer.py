@@ -9,7 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidegate.copies import PREFIX, redriven_note, write_headers
+from tidegate.engine.own_topics import make_topic
 from tidegate.errors import BrokerRefused, BrokerUnreachable, TidegateError
+from tidegate.kafka.configs import TopicConfigs
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.writer import Ack, Writer
 from tidegate.names import redrive_topic
@@ -192,11 +194,7 @@ def made_redrive_topic(admin: Admin, group: str, dead: TopicInfo) -> TopicInfo:
         config = {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete", "retention.ms": "-1"}
         if (largest := _largest_record(admin, dead.name)) is not None:
             config["max.message.bytes"] = str(largest)
-        try:
-            admin.create_topic(name, dead.partitions, config)
-        except BrokerRefused:
-            if name not in admin.existing([name]):  # else a pipeline that starts now was faster
-                raise
+        make_topic(admin, name, dead.partitions, config)
     return admin.describe([name])[name]
 
 
@@ -214,6 +212,6 @@ def writer_for(cluster: Cluster, target: TopicInfo, memory: TopicInfo) -> Writer
 
 def _largest_record(admin: Admin, topic: str) -> int | None:
     try:
-        return int(admin.topic_config(topic)["max.message.bytes"])
+        return int(TopicConfigs(admin).read([topic])[topic]["max.message.bytes"])
     except (BrokerRefused, KeyError):
         return None  # no right to ask: then the client's own limit counts
