@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 Answer = tuple[int, dict[str, str], bytes]
 """Status, headers and body."""
@@ -43,6 +44,7 @@ class Server:
     """Requests that got a 2xx."""
     seen: list[Request] = field(default_factory=list)
     _server: ThreadingHTTPServer | None = None
+    _open: set[socket.socket] = field(default_factory=set)
 
     @property
     def url(self) -> str:
@@ -85,6 +87,14 @@ class Server:
             allow_reuse_address = True
             request_queue_size = 128
 
+            def process_request(self, request: Any, client_address: Any) -> None:
+                server._open.add(request)
+                super().process_request(request, client_address)
+
+            def shutdown_request(self, request: Any) -> None:
+                server._open.discard(request)
+                super().shutdown_request(request)
+
             def handle_error(self, *_: object) -> None:
                 """A client that hangs up is no news."""
 
@@ -99,6 +109,9 @@ class Server:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
+            for kept in list(self._open):  # a server that is gone answers nobody, also not on kept connections
+                with contextlib.suppress(OSError):
+                    kept.shutdown(socket.SHUT_RDWR)
 
 
 @contextlib.contextmanager

@@ -29,7 +29,6 @@ class AsyncRunner:
         self._child = 0
         self._before: Done = frozenset()
         self._done: set[tuple[int, int]] = set()
-        self._has_children = any(step.kind == "flat_map" for step in plan.steps)
         self._collected: list[tuple[int, Value]] = []
         self._collecting_chain = self._compile(self._into_list)
         self._chain = self._compile(self._into_sinks)
@@ -69,9 +68,9 @@ class AsyncRunner:
                 continue
             self.at_sink = number
             self._hand.suffix = suffix_of(self._plan, child, number)
-            if sink.when is None or await _answer(sink.when(value)):
+            if sink.when is None or await answer(sink.when(value)):
                 if sink.is_async:
-                    await _answer(sink.write(value))
+                    await answer(sink.write(value))
                 else:
                     refuse_coroutine(await asyncio.to_thread(sink.write, value))
                 self.taken[number] += 1
@@ -84,13 +83,13 @@ class AsyncRunner:
         if step.kind == "map":
 
             async def run_map(value: Value) -> None:
-                await rest(await _answer(function(value)))
+                await rest(await answer(function(value)))
 
             return run_map
         if step.kind == "filter":
 
             async def run_filter(value: Value) -> None:
-                if await _answer(function(value)):
+                if await answer(function(value)):
                     await rest(value)
                 else:
                     self._child += 1  # a dropped child keeps its number, so its brothers keep theirs
@@ -98,7 +97,7 @@ class AsyncRunner:
             return run_filter
 
         async def run_flat_map(value: Value) -> None:
-            children: Iterable[Value] | AsyncIterable[Value] = await _answer(function(value))
+            children: Iterable[Value] | AsyncIterable[Value] = await answer(function(value))
             if isinstance(children, AsyncIterable):
                 async for child in children:
                     self._hand.suffix = f"/{self._child}"
@@ -111,6 +110,6 @@ class AsyncRunner:
         return run_flat_map
 
 
-async def _answer(result: Value) -> Value:
+async def answer(result: Value) -> Value:
     """Wait for what an `async def` gives; a plain function's answer is there."""
     return await result if inspect.isawaitable(result) else result

@@ -184,6 +184,12 @@ class Counts:
     def __sub__(self, other: Counts) -> Counts:
         return Counts(*(one - another for one, another in zip(self.as_tuple(), other.as_tuple(), strict=True)))
 
+    @property
+    def beside(self) -> str:
+        """Say what became of records beside being settled, where anything did."""
+        named = {"written to retry topics": self.retried, "dead letters": self.dead, "skipped": self.skipped}
+        return "".join(f", {count} {what}" for what, count in named.items() if count)
+
     def as_tuple(self) -> tuple[int, ...]:
         """Return all of them, in the order above."""
         return (self.settled, self.retried, self.dead, self.skipped, self.again, self.held)

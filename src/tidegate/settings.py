@@ -66,28 +66,22 @@ def rate_per_second(rate: str | float) -> float:
     return found
 
 
-def _seconds_or_number(value: object) -> float:
-    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
-        return float(value)  # the environment knows text only
-    try:
-        return seconds(value)  # type: ignore[arg-type]  # seconds() refuses what is neither text nor number
-    except SettingsError as error:
-        raise ValueError(str(error)) from None
+def _checked(parse: Callable[[Any], float]) -> Callable[[object], float]:
+    """Return a parser as pydantic wants it; the environment knows text only, so plain numbers may come as text."""
+
+    def check(value: object) -> float:
+        if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
+            value = float(value)
+        try:
+            return parse(value)
+        except SettingsError as error:
+            raise ValueError(str(error)) from None
+
+    return check
 
 
-Duration = Annotated[float, BeforeValidator(_seconds_or_number)]
-
-
-def _rate_or_number(value: object) -> float:
-    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
-        return rate_per_second(float(value))
-    try:
-        return rate_per_second(value)  # type: ignore[arg-type]  # it refuses what is neither text nor number
-    except SettingsError as error:
-        raise ValueError(str(error)) from None
-
-
-Rate = Annotated[float, BeforeValidator(_rate_or_number)]
+Duration = Annotated[float, BeforeValidator(_checked(seconds))]
+Rate = Annotated[float, BeforeValidator(_checked(rate_per_second))]
 
 
 class Settings(BaseModel):

@@ -70,6 +70,11 @@ class Plan:
         functions = [*(step.function for step in self.steps), *(sink.write for sink in self.sinks), *whens]
         return any(map(is_async, functions))
 
+    @functools.cached_property
+    def has_children(self) -> bool:
+        """Whether one record may become several values."""
+        return any(step.kind == "flat_map" for step in self.steps)
+
     @property
     def is_parallel(self) -> bool:
         """Whether records run beside the work thread."""
@@ -115,8 +120,7 @@ def refuse_coroutine(thing: object) -> None:
 
 def suffix_of(plan: Plan, child: int, sink: int) -> str:
     """Return the part of the stable id that tells children and sinks apart."""
-    has_children = any(step.kind == "flat_map" for step in plan.steps)
-    return (f"/{child}" if has_children else "") + (f"/{sink}" if len(plan.sinks) > 1 else "")
+    return (f"/{child}" if plan.has_children else "") + (f"/{sink}" if len(plan.sinks) > 1 else "")
 
 
 def _identity(function: Callable[..., object]) -> str:
@@ -139,8 +143,7 @@ class Runner:
         self._child = 0
         self._before: Done = frozenset()
         self._done: set[tuple[int, int]] = set()
-        self._has_children = any(step.kind == "flat_map" for step in plan.steps)
-        self.tracks_progress = len(plan.sinks) > 1 or self._has_children
+        self.tracks_progress = len(plan.sinks) > 1 or plan.has_children
         """Whether a record can be half done at all; where it cannot, nothing is noted per record."""
         self.at_sink = -1
         """The number of the sink that has the record in hand; -1: a step before."""
@@ -216,7 +219,7 @@ class Runner:
             if (child, number) in self._before:
                 continue
             self.at_sink = number
-            self._hand.suffix = self._suffix(child, number)
+            self._hand.suffix = suffix_of(self._plan, child, number)
             if sink.when is None or sink.when(value):
                 refuse_coroutine(value)
                 refuse_coroutine(sink.write(value))
@@ -224,9 +227,6 @@ class Runner:
                 self.taken_by_me += 1
             self._done.add((child, number))
         self.at_sink = -1
-
-    def _suffix(self, child: int, sink: int) -> str:
-        return (f"/{child}" if self._has_children else "") + (f"/{sink}" if len(self._plan.sinks) > 1 else "")
 
     def _before_chain(self, step: Step, rest: Chain) -> Chain:
         function = step.function

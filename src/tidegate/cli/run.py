@@ -81,13 +81,8 @@ def _log_to_stderr() -> None:
     logging.getLogger("py4j").setLevel(logging.ERROR)
 
 
-def _beside(report: Report) -> str:
-    named = {"written to retry topics": report.retried, "dead letters": report.dead, "skipped": report.skipped}
-    return "".join(f", {count} {what}" for what, count in named.items() if count)
-
-
 def _tell(report: Report) -> None:
-    say(f"group {report.group}: {counted(report.settled, 'record')} settled in this run{_beside(report)}")
+    say(f"group {report.group}: {counted(report.settled, 'record')} settled in this run{report.counts.beside}")
     failed = {failure.partition: failure for failure in report.failures}
     for partition, mark in report.marks.items():
         note = f"  failed here: {failed[partition].error_type}" if partition in failed else ""

@@ -72,7 +72,7 @@ class Board:
     @property
     def doubted(self) -> dict[Partition, int]:
         """The epochs of doubted partitions on which no round may be working any more."""
-        busy = {item.partition for lease in self._flying.values() for item in lease.partitions}
+        busy = self._busy
         return {tp: one.epoch for tp, one in self._owned.items() if one.is_doubted and tp not in busy}
 
     def trust(self, partition: Partition, epoch: int) -> None:
@@ -128,7 +128,7 @@ class Board:
         for owned in self._owned.values():
             if owned.parked_until is not None and owned.parked_until <= now:
                 owned.parked_until = None
-        busy = {item.partition for lease in self._flying.values() for item in lease.partitions}
+        busy = self._busy
         spread(self._owned.values(), self._lane_count(), busy)
         given = []
         for lane in range(self._lane_count()):
@@ -212,7 +212,7 @@ class Board:
         return False
 
     def _others_wait(self, lane: int) -> bool:
-        busy = {item.partition for lease in self._flying.values() for item in lease.partitions}
+        busy = self._busy
         return any(one.lane == lane and self._is_ready(one, busy) for one in self._owned.values())
 
     def flying(self, partitions: Iterable[Partition] | None = None) -> list[Lease]:
@@ -273,11 +273,16 @@ class Board:
 
     # --- inside
 
+    @property
+    def _busy(self) -> set[Partition]:
+        """What a round may be working on, in any epoch."""
+        return {item.partition for lease in self._flying.values() for item in lease.partitions}
+
     def _lane_count(self) -> int:
         return min(len(self._owned), self._most_lanes)
 
     def _next_lease(self, lane: int, now: float) -> Lease | None:
-        busy = {item.partition for lease in self._flying.values() for item in lease.partitions}
+        busy = self._busy
         ready = [one for one in self._owned.values() if one.lane == lane and self._is_ready(one, busy)]
         if not ready:
             return None

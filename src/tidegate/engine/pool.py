@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import queue
 import threading
 import time
@@ -16,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field, replace
 
-from tidegate.async_steps import AsyncRunner
+from tidegate.async_steps import AsyncRunner, answer
 from tidegate.context import Hand, current, take_in_hand
 from tidegate.engine.fates import Attempt
 from tidegate.engine.waiting import Queue
@@ -153,14 +152,14 @@ class ThreadPool(Pool):
         while call is not None:
             number, items = call
             job.began_at = time.monotonic()
-            answer: object
+            given: object
             try:
                 hand.ids = ids_of(items)
-                answer = self.plan.sinks[number].write([value for _, _, value in items])
-                refuse_coroutine(answer)
+                given = self.plan.sinks[number].write([value for _, _, value in items])
+                refuse_coroutine(given)
             except BaseException as error:  # noqa: BLE001  # as above
-                answer = error
-            call = next_call(calls, answer)
+                given = error
+            call = next_call(calls, given)
         return ended_parts(job, parts, self.taken)
 
 
@@ -241,12 +240,10 @@ class LoopPool(Pool):
     async def _write(self, number: int, values: list[object], answers: list[object]) -> None:
         sink = self.plan.sinks[number]
         if sink.is_async:
-            answer = sink.write(values)
-            answers.append(await answer if inspect.isawaitable(answer) else answer)
+            answers.append(await answer(sink.write(values)))
         else:
-            answer = await asyncio.to_thread(sink.write, values)
-            refuse_coroutine(answer)
-            answers.append(answer)
+            answers.append(await asyncio.to_thread(sink.write, values))
+            refuse_coroutine(answers[0])
 
     async def _within_time(self, work: Awaitable[None]) -> BaseException | None:
         """Wait for a user's function; return what it raised, or that its time was up."""
@@ -282,9 +279,8 @@ def with_records(plan: Plan, values: list[tuple[int, Value]]) -> list[tuple[int,
     if plan.batch is None or not plan.batch.with_records:
         return values
     record = current()
-    has_children = any(step.kind == "flat_map" for step in plan.steps)
     return [
-        (child, replace(record, value=value, stable_id=record.stable_id + (f"/{child}" if has_children else "")))
+        (child, replace(record, value=value, stable_id=record.stable_id + (f"/{child}" if plan.has_children else "")))
         for child, value in values
     ]
 

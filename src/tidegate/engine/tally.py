@@ -101,7 +101,7 @@ class Tally:
                 "%d records settled, %.0f per second%s",
                 self._counts.settled,
                 rate,
-                _beside(self._counts),
+                self._counts.beside,
                 extra={"action": "progress"},
             )
             if news.held:
@@ -129,9 +129,3 @@ class Tally:
             lost=self._lost,
             lost_uncounted=tuple(sorted(self._lost_uncounted)),
         )
-
-
-def _beside(counts: Counts) -> str:
-    """Say what else became of records, where anything did."""
-    named = {"to be retried later": counts.retried, "dead letters": counts.dead, "skipped": counts.skipped}
-    return "".join(f", {number} {what}" for what, number in named.items() if number)

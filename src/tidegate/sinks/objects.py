@@ -7,11 +7,11 @@ order (a killed worker cannot close anything).
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
+from tidegate.async_steps import answer
 from tidegate.context import close_at_end
 from tidegate.errors import SettingsError
 from tidegate.steps import is_async
@@ -102,7 +102,7 @@ class AsyncSink(_Held):
             if self._is_open:
                 return
             if callable(opening := getattr(self._sink, "open", None)):
-                await _answer(opening())
+                await answer(opening())
             if callable(close := getattr(self._sink, "close", None)):
                 loop = asyncio.get_running_loop()
                 close_at_end(lambda: _close_on(loop, close))
@@ -111,10 +111,6 @@ class AsyncSink(_Held):
 
 def _close_on(loop: asyncio.AbstractEventLoop, close: Callable[[], Any]) -> None:
     async def closing() -> None:
-        await _answer(close())
+        await answer(close())
 
     asyncio.run_coroutine_threadsafe(closing(), loop).result(CLOSE_SECONDS)
-
-
-async def _answer(result: Any) -> Any:
-    return await result if inspect.isawaitable(result) else result
