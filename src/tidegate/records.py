@@ -69,6 +69,14 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
+class Commit:
+    """What is committed for one partition: the mark, and the metadata that goes with it."""
+
+    mark: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tries:
     """What a record has been through in this place: carried from round to round, not over a crash."""
 

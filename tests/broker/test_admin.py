@@ -11,11 +11,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support import wait_until
 from tidegate.errors import BrokerRefused, GroupHasMembers, SettingsError, TopicMissing
-from tidegate.kafka.admin import Admin, Committed
+from tidegate.kafka.admin import Admin
 from tidegate.kafka.commits import CommitSeen, read_commits, watch_commits
 from tidegate.kafka.connection import Kafka
 from tidegate.ops.produce import Message, produce
-from tidegate.records import Partition
+from tidegate.records import Commit, Partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,8 +161,8 @@ def test_starting_positions_are_stored_with_their_metadata_for_an_empty_group(ad
     zero, one, two = (Partition(topic, number) for number in range(3))
     admin.commit_for_empty_group(topic, {zero: (0, "v1:é"), one: (7, "")})
 
-    assert admin.committed(topic) == {zero: Committed(0, "v1:é"), one: Committed(7, "")}
-    assert admin.committed(topic, [one, two], require_stable=True) == {one: Committed(7, "")}
+    assert admin.committed(topic) == {zero: Commit(0, "v1:é"), one: Commit(7, "")}
+    assert admin.committed(topic, [one, two], require_stable=True) == {one: Commit(7, "")}
     assert admin.committed(topic, []) == {}
     assert topic in admin.groups()
 
@@ -188,11 +188,11 @@ def test_a_group_with_members_takes_no_commit_from_outside(
     assert info.state == "stable"
     assert [member.partitions for member in info.members] == [tuple(Partition(topic, number) for number in range(3))]
     assert info.members[0].host == "127.0.0.1"
-    assert admin.committed(topic) == {at: Committed(1, "before")}, "the refused commit left no trace"
+    assert admin.committed(topic) == {at: Commit(1, "before")}, "the refused commit left no trace"
 
     wait_until(lambda: admin.group_members(topic).state == "empty", within=10, what="the member has left")
     admin.commit_for_empty_group(topic, {at: (2, "after")})
-    assert admin.committed(topic) == {at: Committed(2, "after")}
+    assert admin.committed(topic) == {at: Commit(2, "after")}
 
 
 def test_metadata_that_is_too_large_is_refused_with_the_cure(admin: Admin, topic: str) -> None:
@@ -265,4 +265,4 @@ def test_a_commit_inside_a_transaction_counts_when_it_is_committed(admin: Admin,
         wait_until(lambda: bool(read_commits(kafka, topic)), within=10, what="the commit is visible")
 
     assert [(commit.mark, commit.metadata) for commit in read_commits(kafka, topic)] == [(6, "inside")]
-    assert admin.committed(topic, require_stable=True) == {at: Committed(6, "inside")}
+    assert admin.committed(topic, require_stable=True) == {at: Commit(6, "inside")}

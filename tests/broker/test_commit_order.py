@@ -11,8 +11,8 @@ from tidegate.dev.broker import Broker
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.commits import read_commits
 from tidegate.kafka.connection import Kafka
-from tidegate.kafka.member import Callbacks, Commit, Joining, Member, Refused
-from tidegate.records import Partition
+from tidegate.kafka.member import Callbacks, Joining, Member, Refused
+from tidegate.records import Commit, Partition
 from tidegate.testing import KafkaProxy, RefuseCommits
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from tidegate.engine.board import Board
 from tidegate.errors import TidegateError, TopicMissing
-from tidegate.kafka.member import Commit, Member, Refused
-from tidegate.records import Partition, Position
+from tidegate.kafka.member import Member, Refused
+from tidegate.records import Commit, Partition, Position
 
 logger = logging.getLogger("tidegate.commit")
 

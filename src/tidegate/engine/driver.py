@@ -26,9 +26,9 @@ from tidegate.engine.spark import RoundDied
 from tidegate.engine.tally import Tally
 from tidegate.engine.topics import Topics
 from tidegate.errors import SparkFailed, Stalled, TidegateError, TopicMissing
-from tidegate.kafka.member import Callbacks, Commit, Member, Refused
+from tidegate.kafka.member import Callbacks, Member, Refused
 from tidegate.pipeline import Source
-from tidegate.records import Lease, Outcome, Partition, Report
+from tidegate.records import Commit, Lease, Outcome, Partition, Report
 from tidegate.settings import CANCEL_SECONDS
 
 logger = logging.getLogger("tidegate.run")

@@ -13,8 +13,8 @@ from tidegate.engine.lookout import Sight
 from tidegate.engine.lost import Loss, records_lost
 from tidegate.engine.starting import Found, Starting
 from tidegate.errors import BrokerRefused, BrokerUnreachable, TopicMissing
-from tidegate.kafka.member import Commit, Member
-from tidegate.records import Partition, Position
+from tidegate.kafka.member import Member
+from tidegate.records import Commit, Partition, Position
 
 logger = logging.getLogger("tidegate.marks")
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from tidegate.engine.lost import Log, Loss, Stood, deleted, find_loss
 from tidegate.engine.topics import Topics
 from tidegate.errors import GroupHasMembers, NoStartingOffset, SettingsError
-from tidegate.kafka.admin import Admin, Committed, TopicInfo
+from tidegate.kafka.admin import Admin, TopicInfo
 from tidegate.ledger import Home, decode, encode
 from tidegate.pipeline import Source
-from tidegate.records import Partition, Position
+from tidegate.records import Commit, Partition, Position
 
 logger = logging.getLogger("tidegate.start")
 
@@ -176,7 +176,7 @@ class Starting:
         stood = self._stood.get(partition)
         return Stood(position, None if stood is None else stood.topic_id)
 
-    def _known(self, partition: Partition, committed: Committed | None, log: Log) -> Stood | None:
+    def _known(self, partition: Partition, committed: Commit | None, log: Log) -> Stood | None:
         """Where the group stands by its commit; by memory, where the commit went with a deleted topic."""
         if committed is not None:
             home = Home(self._source.group, log.topic_id, partition.number, self._sinks)
@@ -192,7 +192,7 @@ class Starting:
     def _with_end(self, partition: Partition, stood: Stood, topic_id: str = "") -> Stood:
         return replace(stood, last_end=self._ends.get((partition, stood.topic_id or topic_id)))
 
-    def _unknown(self, infos: Infos, committed: Mapping[Partition, Committed]) -> set[str]:
+    def _unknown(self, infos: Infos, committed: Mapping[Partition, Commit]) -> set[str]:
         """Topics for which a start is to be chosen: those without a commit, unless one was deleted under this run."""
         return {
             name
@@ -239,7 +239,7 @@ class Starting:
         return found
 
 
-def _without_commit(infos: Infos, committed: Mapping[Partition, Committed]) -> list[str]:
+def _without_commit(infos: Infos, committed: Mapping[Partition, Commit]) -> list[str]:
     known = {partition.topic for partition in committed}
     return [topic for topic in infos if topic not in known]
 

@@ -28,11 +28,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client 
 )
 
 from tidegate.errors import BrokerUnreachable, GroupHasMembers, TidegateError, TopicMissing
-from tidegate.kafka.committed import Committed, CommittedReader
+from tidegate.kafka.committed import CommittedReader
 from tidegate.kafka.connection import ClientLog, Kafka, translate
-from tidegate.records import Partition
+from tidegate.records import Commit, Partition
 
-__all__ = ["Admin", "Committed", "GroupInfo", "GroupMember", "TopicInfo"]
+__all__ = ["Admin", "Commit", "GroupInfo", "GroupMember", "TopicInfo"]
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -197,7 +197,7 @@ class Admin:
 
     def committed(
         self, group: str, partitions: Iterable[Partition] | None = None, *, require_stable: bool = False
-    ) -> dict[Partition, Committed]:
+    ) -> dict[Partition, Commit]:
         """Return what the group has committed, for these partitions or for all; those without a commit are left out.
 
         With `require_stable`, a commit inside an open transaction is waited for, up to the timeout.

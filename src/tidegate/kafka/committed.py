@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tidegate.kafka.connection import ClientLog, Kafka, translate
-from tidegate.records import Partition
+from tidegate.records import Commit, Partition
 
 _SLICE_SECONDS = 1.0
 _NAP_SECONDS = 0.05
@@ -32,14 +31,6 @@ _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """What a group has stored for a partition."""
-
-    mark: int
-    metadata: str
 
 
 class CommittedReader:
@@ -64,7 +55,7 @@ class CommittedReader:
         except KafkaException as error:
             raise translate(error.args[0], self._where, self._bootstrap) from error
 
-    def read(self, partitions: Iterable[Partition]) -> dict[Partition, Committed]:
+    def read(self, partitions: Iterable[Partition]) -> dict[Partition, Commit]:
         """Return what is committed; partitions without a commit are left out."""
         wanted = [TopicPartition(topic, number) for topic, number in partitions]
         found = {}
@@ -72,7 +63,7 @@ class CommittedReader:
             if entry.error is not None:
                 raise translate(entry.error, self._where, self._bootstrap)
             if entry.offset >= 0:
-                found[Partition(entry.topic, entry.partition)] = Committed(entry.offset, entry.metadata or "")
+                found[Partition(entry.topic, entry.partition)] = Commit(entry.offset, entry.metadata or "")
         return found
 
     def close(self) -> None:

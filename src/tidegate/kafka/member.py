@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tidegate.errors import TidegateError
 from tidegate.kafka.connection import ClientLog, Kafka, translate
-from tidegate.records import Partition
+from tidegate.records import Commit, Partition
 
 logger = logging.getLogger("tidegate.member")
 
@@ -25,14 +25,6 @@ ANSWER_SECONDS = 30.0
 WARN_AGAIN_SECONDS = 30.0
 ARRIVAL_SECONDS = 2.0
 """The client gives a commit up that is refused again and again after 0.6 s."""
-
-
-@dataclass(frozen=True)
-class Commit:
-    """What is committed for one partition: the mark, and the metadata that goes with it."""
-
-    mark: int
-    metadata: str
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from tidegate.ops.cluster import chosen_cluster
 
 if TYPE_CHECKING:
-    from tidegate.kafka.admin import Admin, Committed, GroupMember
+    from tidegate.kafka.admin import Admin, GroupMember
     from tidegate.kafka.connection import Kafka
-    from tidegate.records import Partition
+    from tidegate.records import Commit, Partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def load_offsets(admin: Admin, group: str) -> GroupOffsets:
 
 def _standing(
     at: Partition,
-    committed: Committed | None,
+    committed: Commit | None,
     beginning: int | None,
     end_offset: int | None,
     owner: GroupMember | None,

@@ -1,0 +1,84 @@
+"""Pure: what a round hands to a store, and what a store may answer.
+
+A store takes the effects of records in bulk. One that keeps the group's progress takes effects and marks as one:
+both are there afterwards, or neither.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.records import Commit, Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record to be written to Kafka."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    partition: int | None = None
+    """None: chosen by the key, as every Kafka client does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What one record has come to. Its parts are written all together, or not at all."""
+
+    partition: Partition
+    record_offset: int
+    outputs: Sequence[Any] = ()
+    """What its sinks made of it, in order; empty where a filter dropped it, or the policy skips it."""
+    copy: Outgoing | None = None
+    """Its retry or dead-letter copy, where it failed."""
+    pass_id: str | None = field(default=None)
+    """Names this pass of a record that came from a retry or redrive topic; None for any other record.
+
+    Where copies may come twice, a pass that is known already has no effect again.
+    """
+
+
+class Store(ABC):
+    """One per Python worker and pipeline, used by one thread at a time."""
+
+    keeps_progress: bool
+    """Whether marks are stored together with the effects: then effects must come in the order of their partition."""
+    takes_copies: bool
+    """Whether retry and dead-letter copies are effects like others."""
+
+    @abstractmethod
+    def begin(self, partitions: Sequence[Partition], membership: bytes) -> Mapping[Partition, Commit]:
+        """Begin a round: shut out whoever worked on these partitions before, then read where they stand.
+
+        Partitions about which it knows nothing are left out. Raises `Unavailable`, or what cannot be cured by waiting.
+        """
+
+    @abstractmethod
+    def seal(self, effects: Sequence[Effect], commits: Mapping[Partition, Commit]) -> Mapping[int, BaseException]:
+        """Write effects and marks as one. Return which effects were refused, by their place, where it can tell.
+
+        Raises `Poisoned` if one of them is to blame and it cannot tell which (nothing is written then),
+        `Unavailable` if nobody is to blame (nothing is written, or it is not known), `Overtaken` if this round no
+        longer has the say.
+        """
+
+    @abstractmethod
+    def end(self) -> None:
+        """The round is over: finish what is left to do beside the effects. Nothing may be raised."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Something went wrong: let go of connections, so that the next `begin` makes them anew."""
+
+
+class Poisoned(Exception):
+    """One of several effects cannot be written, and with it none was. The cause says why."""
+
+
+class Overtaken(Exception):
+    """Another round or process has these partitions now, or the group has moved on: this round must end."""
