@@ -8,8 +8,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.ops.tail import tail
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tidegate.kafka.admin import Admin
+    from tidegate.kafka.connection import Kafka
+    from tidegate.kafka.scan import SeenRecord
 
 
 def wait_until(check: Callable[[], bool], *, within: float, what: str) -> None:
@@ -19,6 +25,17 @@ def wait_until(check: Callable[[], bool], *, within: float, what: str) -> None:
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {within}s, but never: {what}")
         time.sleep(0.05)
+
+
+def visible(admin: Admin, kafka: Kafka, topic: str) -> list[SeenRecord]:
+    """Return what readers with read_committed see, when every transaction has its marker: it comes a moment later."""
+    partitions = list(admin.describe([topic])[topic].each_partition())
+    wait_until(
+        lambda: admin.ends(partitions, committed_only=True) == admin.ends(partitions, committed_only=False),
+        within=30,
+        what=f"the end of all transactions in {topic}",
+    )
+    return list(tail(topic, kafka=kafka))
 
 
 def is_alive(pid: int) -> bool:

@@ -36,6 +36,7 @@ from tidegate.policy import dead_letter, hold, retry, retry_later, skip, stop
 from tidegate.records import Failure, Partition, Record, Report
 from tidegate.secrets import Secret, secret
 from tidegate.sinks.http import HttpError, HttpTimeout, Tls, call_http, http
+from tidegate.sinks.kafka import kafka
 
 __version__ = "0.1.0"
 
@@ -84,6 +85,7 @@ __all__ = [
     "hold",
     "http",
     "json",
+    "kafka",
     "offsets",
     "produce",
     "redrive",

@@ -69,6 +69,9 @@ class AsyncRunner:
             self.at_sink = number
             self._hand.suffix = suffix_of(self._plan, child, number)
             if sink.when is None or await answer(sink.when(value)):
+                if sink.collects:
+                    sink.write(value)  # it only notes: no thread is needed for that
+                    continue
                 if sink.is_async:
                     await answer(sink.write(value))
                 else:

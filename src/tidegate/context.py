@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from tidegate.copies import Copy, record_headers
 from tidegate.errors import SettingsError
@@ -34,7 +34,7 @@ class Hand:
     A round stores the client's message here and nothing else: the `Record` is made only when asked for.
     """
 
-    __slots__ = ("attempt", "copy", "group", "ids", "message", "suffix")
+    __slots__ = ("attempt", "copy", "group", "ids", "message", "outputs", "suffix")
 
     def __init__(self, group: str) -> None:
         self.group = group
@@ -44,6 +44,8 @@ class Hand:
         self.attempt = 1
         self.ids: tuple[str, ...] = ()
         """What tells the values of the list in hand apart, where a sink has a list."""
+        self.outputs: list[Any] = []
+        """What sinks that write in bulk made of the record in hand."""
         self.suffix = ""
         """The part of the stable id that tells children and sinks apart."""
 
@@ -91,6 +93,21 @@ def current() -> Record:
         attempt=hand.attempt,
         stable_id=stable_id + hand.suffix,
     )
+
+
+def in_hand() -> Hand:
+    """Return the hand itself, for sinks of ours that add to its outputs."""
+    hand = _hand.get()
+    if hand is None or hand.message is None:
+        raise SettingsError(
+            "a sink of a pipeline was called outside of a record's work", "hand it to .sink(), do not call it yourself"
+        )
+    return hand
+
+
+def collected() -> list[Any]:
+    """Return what sinks that write in bulk have made of the record in hand; they add to it."""
+    return in_hand().outputs
 
 
 def current_ids() -> tuple[str, ...]:

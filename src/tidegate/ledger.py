@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -121,15 +122,34 @@ class Ledger:
     @property
     def position(self) -> Position:
         """What a commit should store now."""
-        mark = self.mark
+        return self._position_after(0)
+
+    def prefix(self, through: Container[int], most: int) -> tuple[list[int], Position]:
+        """Return the open offsets that are through and have none before them that is not, and where these would lead.
+
+        At most so many; nothing is settled by this.
+        """
+        found: list[int] = []
+        count = 0
+        for record_offset in self._read:
+            if record_offset not in self._settled:
+                if len(found) >= most or record_offset not in through:
+                    break
+                found.append(record_offset)
+            count += 1
+        return found, self._position_after(count)
+
+    def _position_after(self, count: int) -> Position:
+        """Where the partition stands when so many of the first that were read are settled."""
+        mark = self._read[count] if count < len(self._read) else self._end
         unread = tuple((max(first, self._end), end) for first, end in self._before if end > self._end)
         done = {offset: done for offset, done in self._done.items() if offset >= mark}
-        return Position(mark, _merge([*self._settled_ranges(), *unread]), done)
+        return Position(mark, _merge([*self._settled_ranges(count), *unread]), done)
 
-    def _settled_ranges(self) -> Iterator[tuple[int, int]]:
+    def _settled_ranges(self, start: int) -> Iterator[tuple[int, int]]:
         """Settled stretches beyond the mark; a gap between two settled records belongs to the stretch."""
         first: int | None = None
-        for record_offset in self._read:
+        for record_offset in itertools.islice(self._read, start, None) if self._settled else ():
             if record_offset in self._settled:
                 first = record_offset if first is None else first
             elif first is not None:

@@ -193,6 +193,10 @@ class Pipeline:
             )
         if self.lists is not None and any(sink.when is not None for sink in self.sinks):
             raise SettingsError("a sink has a `when`, which chooses values, and gets lists", "filter before the batch")
+        if self.lists is not None and any(sink.collects for sink in self.sinks):
+            raise SettingsError(
+                "a sink that writes in bulk by itself stands behind a batch", "leave batch() out: it gains nothing here"
+            )
         return Plan(self.steps, self.sinks, self.policy, order, self.width, self.lists)
 
     def resolved(self, more: Mapping[str, object] | None = None) -> Resolved:

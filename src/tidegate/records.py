@@ -132,6 +132,20 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Backing:
+    """What a round needs that stores marks itself, beside the effects of its records."""
+
+    topic_ids: Mapping[Partition, str]
+    """The topics that the marks are of."""
+    membership: bytes = b""
+    """By which the broker knows that the group gave us these partitions."""
+    name: str = ""
+    """Of the lane, in every process its own: what it began, nobody else ends, and the next to bear it shuts it out."""
+    batch_bytes: int | None = None
+    """Most bytes that may go to Kafka together: a topic that takes less would refuse them all for their sum."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """The work of one round on one lane."""
 
@@ -145,6 +159,8 @@ class Lease:
     """Per sink, and for any sink at the end: how many records are known to have got through, in all lanes."""
     permits: int | None = None
     """How many records may begin, where a rate was chosen; more may come over the live channel."""
+    backing: Backing | None = None
+    """None where the driver alone stores marks."""
     broker_ms: float | None = None
     """The broker's clock, read a moment ago: what is due is due by this clock alone."""
 

@@ -41,6 +41,11 @@ class Sink:
         """Whether its answer has to be waited for."""
         return is_async(self.write)
 
+    @functools.cached_property
+    def collects(self) -> bool:
+        """Whether it only notes what is to be written: a store takes that later, in bulk."""
+        return bool(getattr(self.write, "collects", False))
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -69,6 +74,11 @@ class Plan:
         whens = [sink.when for sink in self.sinks if sink.when is not None]
         functions = [*(step.function for step in self.steps), *(sink.write for sink in self.sinks), *whens]
         return any(map(is_async, functions))
+
+    @functools.cached_property
+    def collecting(self) -> tuple[int, ...]:
+        """The numbers of the sinks whose outputs a store takes."""
+        return tuple(number for number, sink in enumerate(self.sinks) if sink.collects)
 
     @functools.cached_property
     def has_children(self) -> bool:
@@ -200,8 +210,8 @@ class Runner:
             write(value)
             taken[0] += 1
 
-        # Whether a sink is there must be known only where it may be waited for.
-        chosen = write_counting if self._plan.policy.holds else write
+        # Whether a sink is there must be known only where it may be waited for; one that only notes proves nothing.
+        chosen = write_counting if self._plan.policy.holds and not sink.collects else write
         if when is None:
             return chosen  # type: ignore[return-value]  # a sink's answer is not used
 
@@ -223,6 +233,8 @@ class Runner:
             if sink.when is None or sink.when(value):
                 refuse_coroutine(value)
                 refuse_coroutine(sink.write(value))
+                if sink.collects:
+                    continue  # it has its effect when the store has it, and all of the record's at once
                 self.taken[number] += 1
                 self.taken_by_me += 1
             self._done.add((child, number))

@@ -9,14 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidegate.records import Commit, Partition
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A record to be written to Kafka."""
+class Outgoing(NamedTuple):
+    """A record to be written to Kafka. A tuple: one is made per record."""
 
     topic: str
     value: bytes | None
@@ -26,12 +25,10 @@ class Outgoing:
     """None: chosen by the key, as every Kafka client does."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Effect:
     """What one record has come to. Its parts are written all together, or not at all."""
 
-    partition: Partition
-    record_offset: int
     outputs: Sequence[Any] = ()
     """What its sinks made of it, in order; empty where a filter dropped it, or the policy skips it."""
     copy: Outgoing | None = None
@@ -77,7 +74,14 @@ class Store(ABC):
 
 
 class Poisoned(Exception):
-    """One of several effects cannot be written, and with it none was. The cause says why."""
+    """One of several effects cannot be written, and with it none was. The cause says why.
+
+    `suspect` is the place of the one that is probably to blame, where something is known.
+    """
+
+    def __init__(self, what: str, suspect: int | None = None) -> None:
+        super().__init__(what)
+        self.suspect = suspect
 
 
 class Overtaken(Exception):

@@ -34,7 +34,16 @@ CAREFUL_WAIT_SECONDS = 0.3
 class Board:
     """The driver's whole knowledge of partitions and rounds. Where time matters, callers say what time it is."""
 
-    def __init__(self, most_lanes: int, limits: Limits, ends: Mapping[Partition, int] | None = None) -> None:
+    def __init__(
+        self,
+        most_lanes: int,
+        limits: Limits,
+        ends: Mapping[Partition, int] | None = None,
+        *,
+        rounds_commit: bool = False,
+    ) -> None:
+        """`rounds_commit`: marks are committed by the rounds themselves, with the effects."""
+        self._rounds_commit = rounds_commit
         self._most_lanes = most_lanes
         self._limits = limits
         self._ends = ends
@@ -43,6 +52,7 @@ class Board:
         self._run = uuid.uuid4().hex
         self._epochs = itertools.count(1)
         self._rounds = itertools.count(1)
+        self._outdated: set[int] = set()
         self._is_stopping = False
 
     # --- partitions come and go
@@ -157,6 +167,8 @@ class Board:
                 dropped.append(item.partition)
                 continue
             self._advance(owned, item, is_final=is_final)
+            if self._rounds_commit:
+                owned.committed = owned.position
             owned.open, owned.told_at = item.open, now
             owned.parked_until = None if item.parked is None else now + item.parked
             if item.failure is not None and owned.failure is None:
@@ -195,6 +207,10 @@ class Board:
         """A round was cancelled by us: nobody is to blame, nothing is known of what it did."""
         self._land(lane, round_number)
 
+    def outdate(self) -> None:
+        """The group has moved on: what rounds in flight know of it is no longer true, so that they cannot commit."""
+        self._outdated |= {lease.round for lease in self._flying.values()}
+
     def kept_waiting(self) -> list[Lease]:
         """Return the leases in flight that should end: others of their lane wait, or they hold what they should not."""
         return [
@@ -209,7 +225,7 @@ class Board:
             owned = self._owned.get(item.partition)
             if owned is None or owned.epoch != item.epoch or owned.is_doubted:
                 return True
-        return False
+        return lease.round in self._outdated
 
     def _others_wait(self, lane: int) -> bool:
         busy = self._busy
@@ -298,8 +314,9 @@ class Board:
         return Lease(lane, number, tuple(_lease_one(one, now) for one in chosen), limits, self._run)
 
     def _is_ready(self, one: Owned, busy: set[Partition]) -> bool:
-        # Where users bound the records between two commits, the next round waits for the last one's commit.
-        waits = self._limits.records is not None and one.position != one.committed
+        # Where users bound the records between two commits, the next round waits for the last one's commit; where
+        # rounds commit, a commit of ours that is on its way could land on top of theirs.
+        waits = (self._limits.records is not None or self._rounds_commit) and one.position != one.committed
         return one.may_be_leased and one.partition not in busy and not waits and one.parked_until is None
 
     def _limits_for(self, chosen: list[Owned], *, is_only: bool) -> Limits:
@@ -318,6 +335,7 @@ class Board:
         lease = self._flying.get(lane)
         if lease is None or lease.round != round_number:
             return None
+        self._outdated.discard(round_number)
         return self._flying.pop(lane)
 
     @staticmethod

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from tidegate.context import Hand, Message
@@ -22,6 +23,7 @@ from tidegate.records import (
     Outcome,
     Partition,
     PartitionOutcome,
+    Position,
     Tries,
 )
 
@@ -107,6 +109,53 @@ class Books:
                 self._notes[partition, message.offset()] = note
             self.ledgers[partition].note_done(message.offset(), done)
 
+    # --- where effects are stored in bulk
+
+    def restart(self, positions: Mapping[Partition, Position]) -> None:
+        """Before anything was read: the partitions stand here, whatever the lease said."""
+        with self._lock:
+            self.ledgers |= {partition: Ledger(position) for partition, position in positions.items()}
+
+    def take(self, messages: Iterable[Message]) -> None:
+        """These were read, in this order, and are not settled."""
+        with self._lock:
+            if not self.is_closed:
+                for message in messages:
+                    self.ledgers[Partition(message.topic(), message.partition())].read_once(message.offset())
+
+    def prefix(self, partition: Partition, through: Container[int], most: int) -> tuple[list[int], Position]:
+        """Return the first open offsets of a partition, if they are through, and where these would lead."""
+        with self._lock:
+            return self.ledgers[partition].prefix(through, most)
+
+    def settle_each(self, records: Iterable[tuple[Message, int]]) -> None:
+        """These are settled, each with its place in `Counts`."""
+        with self._lock:
+            if self.is_closed:
+                return
+            for message, kind in records:
+                partition = Partition(message.topic(), message.partition())
+                self.ledgers[partition].settle(message.offset())
+                self._parked.pop(partition, None)
+                if self._notes:
+                    self._notes.pop((partition, message.offset()), None)
+                self._counts[kind] += 1
+
+    def settle_through(self, positions: Mapping[Partition, Position], kinds: Mapping[int, int]) -> None:
+        """Everything before these marks is stored; `kinds` counts it by its place in `Counts`."""
+        with self._lock:
+            if self.is_closed:
+                return
+            for partition, position in positions.items():
+                self.ledgers[partition].settle_through(position.mark)
+                self._parked.pop(partition, None)
+            if self._notes:
+                gone = [key for key in self._notes if key[0] in positions and key[1] < positions[key[0]].mark]
+                for key in gone:
+                    del self._notes[key]
+            for kind, number in kinds.items():
+                self._counts[kind] += number
+
     def count(self, kind: int) -> None:
         """Count an attempt of this kind (a place in `Counts`)."""
         self._counts[kind] += 1
@@ -126,6 +175,16 @@ class Books:
         with self._lock:
             if not self.is_closed:
                 self._fail(message, failure, done)
+
+    def note_at(self, partition: Partition, record_offset: int, note: Note) -> None:
+        """Note something of a record that was not read."""
+        with self._lock:
+            self._notes[partition, record_offset] = note
+
+    def fail_at(self, partition: Partition, failure: Failure) -> None:
+        """The run ends at a record that was not read."""
+        with self._lock:
+            self.failures[partition] = failure
 
     def reach(self, partition: Partition, end: int) -> None:
         """The reader stands at the end of the log: what lies before and was not read is a gap."""

@@ -16,6 +16,7 @@ from tidegate.copies import Copy, Origin, failed_again, record_headers, write_he
 from tidegate.errors import BrokerUnreachable, TidegateError
 from tidegate.names import delay_of, duration_name
 from tidegate.records import Done, Failure
+from tidegate.store import Outgoing
 
 if TYPE_CHECKING:
     from tidegate.kafka.writer import Ack, Writer
@@ -62,17 +63,8 @@ class Copier:
             self._on_the_way -= 1
             answered(failed, ack.error)
 
-        own = failed.message.headers() or ()
-        headers = write_headers(self._copy(failed), own if failed.before is None else record_headers(own))
-        origin = failed.message.partition() if failed.before is None else failed.before.origin.partition
-        writer.send(
-            failed.topic,
-            failed.message.value(),
-            failed.message.key(),
-            headers,
-            partition=origin % self._partitions.get(failed.topic, 1),
-            on_ack=on_ack,
-        )
+        copy = self.copy_of(failed)
+        writer.send(copy.topic, copy.value, copy.key, copy.headers, partition=copy.partition, on_ack=on_ack)
         if self._on_the_way >= MOST_ON_THE_WAY:
             self.settle_all()
 
@@ -86,7 +78,15 @@ class Copier:
         if self._on_the_way:
             self._open_writer().flush(ANSWER_SECONDS)
 
-    def _copy(self, failed: Failed) -> Copy:
+    def copy_of(self, failed: Failed) -> Outgoing:
+        """Return the copy as it is to be written."""
+        own = failed.message.headers() or ()
+        headers = write_headers(self._noted(failed), own if failed.before is None else record_headers(own))
+        origin = failed.message.partition() if failed.before is None else failed.before.origin.partition
+        partition = origin % self._partitions.get(failed.topic, 1)
+        return Outgoing(failed.topic, failed.message.value(), failed.message.key(), tuple(headers), partition)
+
+    def _noted(self, failed: Failed) -> Copy:
         message, failure = failed.message, failed.failure
         delay = delay_of(failed.topic, self._group)
         return failed_again(

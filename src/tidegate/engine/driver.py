@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from tidegate.engine.backing import ShutOut
 from tidegate.engine.board import Board
+from tidegate.engine.cancelled import ZOMBIE_SECONDS, Cancelled
 from tidegate.engine.committer import Committer
 from tidegate.engine.events import Event, Events, Helpers, RoundReported, StopAsked
 from tidegate.engine.finish import EndsFound
@@ -26,15 +28,13 @@ from tidegate.engine.spark import RoundDied
 from tidegate.engine.tally import Tally
 from tidegate.engine.topics import Topics
 from tidegate.errors import SparkFailed, Stalled, TidegateError, TopicMissing
-from tidegate.kafka.member import Callbacks, Member, Refused
+from tidegate.kafka.member import Callbacks, Member
 from tidegate.pipeline import Source
-from tidegate.records import Commit, Lease, Outcome, Partition, Report
+from tidegate.records import Lease, Outcome, Partition, Report
 from tidegate.settings import CANCEL_SECONDS
 
 logger = logging.getLogger("tidegate.run")
 
-ZOMBIE_SECONDS = 4.0
-"""A cancelled Python task lives on for up to 3.5 s: nobody else may have its partition before."""
 COMMIT_SECONDS = 10.0
 TURN_SECONDS = 0.05
 
@@ -58,6 +58,7 @@ class Driver:
         self._helpers = helpers
         self._marks = helpers.marks
         self._lookout = helpers.lookout
+        self._backer = helpers.backer
         self._committer = committer
         self._tally = tally
         self._events = events
@@ -65,10 +66,7 @@ class Driver:
         self._is_stopping = False
         self._has_joined = False
         self._has_new_list = False
-        self._cancelled: set[int] = set()
-        """Lanes whose round in flight was cancelled by us."""
-        self._zombies: list[tuple[float, Lease]] = []
-        """Cancelled rounds, and until when their Python tasks may live on."""
+        self._cancelled = Cancelled()
         self._fatal: TidegateError | None = None
         self._unfinished: tuple[Partition, ...] = ()
         self._ended_at = datetime.now(UTC)
@@ -80,7 +78,8 @@ class Driver:
     def run(self, open_member: Callable[[Callbacks], Member], topics: Topics, source: Source) -> Report:
         """Join, work until it is over, wind down, leave; raise what made the work impossible."""
         self._topics, self._source = topics, source
-        self._member = member = open_member(Callbacks(self._gained, self._revoked, self._lost, self._answered))
+        callbacks = Callbacks(self._gained, self._revoked, self._lost, self._committer.answered)
+        self._member = member = open_member(callbacks)
         try:
             member.join(topics.names)
             while not self._is_over():
@@ -139,21 +138,23 @@ class Driver:
             case RoundReported(report):
                 self._hear(report)
             case RoundEnded(lease, None, error):
-                self._bury(lease, error)
+                self._end_badly(lease, error)
+            case ShutOut(lease, why):
+                self._bury(lease, why, is_shut_out=True)
             case RoundEnded(lease, outcome, _) if outcome is not None:
                 self._accept(lease, outcome)
 
     def _lease(self) -> None:
         now = time.monotonic()
-        for until, lease in [one for one in self._zombies if one[0] <= now]:
-            self._zombies.remove((until, lease))
-            self._cancelled.discard(lease.lane)
+        for lease in self._cancelled.take_over(now):
             self._board.forget_round(lease.lane, lease.round)
         self._lanes.tick(self._tally.proofs)
         purse, clock = self._helpers.purse, self._helpers.clock
         # A plain round without a permit would only cost a job.
         for lease in self._board.leases(now) if purse is None or purse.has_some(now) or self._lanes.is_live else ():
             known = replace(lease, proofs=self._tally.proofs(), broker_ms=None if clock is None else clock.now_ms)
+            if self._backer is not None:
+                known = replace(known, backing=self._backer.backing(lease, self._member))
             self._lanes.start(known if purse is None else replace(known, permits=purse.open(lease.round, now)))
         if purse is not None and (permits := purse.top_up(now)):
             self._lanes.grant(permits)
@@ -212,8 +213,7 @@ class Driver:
                 lease.lane,
                 extra={"action": "lane_replaced"},
             )
-            self._cancelled.add(lease.lane)
-            self._lanes.cancel(lease.lane)
+            self._cancel(lease)
         if verdicts.hopeless:
             where = {item.partition: lease for lease in self._board.flying() for item in lease.partitions}
             doing = [f"{one} ({_doing(where.get(one))})" for one in verdicts.hopeless]
@@ -229,9 +229,9 @@ class Driver:
     def _accept(self, lease: Lease, outcome: Outcome) -> None:
         """Take an outcome (step 5)."""
         if outcome.is_repeat:
-            self._bury(lease, RoundDied("Spark had to run its task a second time"))
+            self._end_badly(lease, RoundDied("Spark had to run its task a second time"))
             return
-        self._cancelled.discard(lease.lane)
+        self._cancelled.drop(lease.lane)
         self._tally.count(outcome, is_final=True)
         if self._helpers.purse is not None:
             self._helpers.purse.close(lease.round, outcome.spent)
@@ -259,12 +259,23 @@ class Driver:
             self._tally.fail(failure)
         self._marks.doubt(accepted.out_of_log)
 
-    def _bury(self, lease: Lease, error: Exception | None) -> None:
-        """A round ended without an outcome."""
+    def _cancel(self, lease: Lease) -> None:
+        self._cancelled.add(lease.lane)
+        self._lanes.cancel(lease.lane)
+
+    def _end_badly(self, lease: Lease, error: Exception | None) -> None:
+        """A round ended without an outcome. Where it commits by itself, it is shut out first: it may still run."""
         if self._helpers.purse is not None:
             self._helpers.purse.close(lease.round, None)
+        if self._backer is not None and self._backer.in_transactions:
+            self._backer.shut_out(lease, error)
+        else:
+            self._bury(lease, error, is_shut_out=False)
+
+    def _bury(self, lease: Lease, error: Exception | None, *, is_shut_out: bool) -> None:
+        """Nothing more comes from a round that ended without an outcome."""
         if lease.lane in self._cancelled:
-            self._zombies.append((time.monotonic() + ZOMBIE_SECONDS, lease))
+            self._cancelled.ended(lease, time.monotonic(), is_shut_out=is_shut_out)
             return
         blamed = self._board.bury(lease.lane, lease.round, str(error), time.monotonic())
         if isinstance(error, RoundDied):
@@ -285,6 +296,7 @@ class Driver:
 
     def _gained(self, partitions: list[Partition]) -> None:
         self._has_joined = True
+        self._outdate_rounds()
         wanted = [one for one in partitions if self._source.wants(one) or self._topics.is_own(one.topic)]
         self._marks.want(self._board.gain(wanted))
         if wanted:
@@ -296,6 +308,7 @@ class Driver:
         Otherwise: we finish 41, the group moves the partition, the new owner starts at 40, and 40
         and 41 run twice.
         """
+        self._outdate_rounds()
         self._board.close(partitions)
         self._wait_for_rounds(partitions, self._stop_seconds - CANCEL_SECONDS, lambda: None)
         self._committer.flush(self._member, partitions, COMMIT_SECONDS)
@@ -307,13 +320,15 @@ class Driver:
         self._forget(partitions)
         logger.warning("partitions lost: %s", _names(partitions), extra={"action": "lost"})
 
+    def _outdate_rounds(self) -> None:
+        """A rebalance, also one that moves nothing: rounds that commit by themselves are members of the old group."""
+        if self._backer is not None and self._backer.in_transactions:
+            self._board.outdate()
+
     def _forget(self, partitions: list[Partition]) -> None:
         self._tally.stand(self._board.marks)
         self._marks.forget(partitions)
         self._board.remove(partitions)
-
-    def _answered(self, taken: Mapping[Partition, Commit], refused: Mapping[Partition, Refused]) -> None:
-        self._committer.answered(taken, refused)
 
     # --- the end
 
@@ -360,8 +375,7 @@ class Driver:
         if not flying:
             return ()
         for lease in flying:
-            self._cancelled.add(lease.lane)
-            self._lanes.cancel(lease.lane)
+            self._cancel(lease)
         unfinished = tuple(item.partition for lease in flying for item in lease.partitions)
         logger.warning("not finished in time: %s", _names(unfinished), extra={"action": "cancelled"})
         deadline = time.monotonic() + ZOMBIE_SECONDS

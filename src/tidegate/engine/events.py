@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from dataclasses import dataclass
 
+from tidegate.engine.backing import Backer, ShutOut
 from tidegate.engine.clock import BrokerClock
 from tidegate.engine.finish import EndsFound, Finish
 from tidegate.engine.lanes import RoundEnded
@@ -26,7 +27,7 @@ class StopAsked:
     """Somebody wants the run to end in good order."""
 
 
-Event = RoundEnded | RoundReported | MarksFound | Looked | EndsFound | StopAsked
+Event = RoundEnded | RoundReported | MarksFound | Looked | EndsFound | ShutOut | StopAsked
 Events = queue.SimpleQueue[Event]
 
 
@@ -41,9 +42,11 @@ class Helpers:
     """None where no retry topic is read."""
     purse: Purse | None = None
     """None where no rate was chosen."""
+    backer: Backer | None = None
+    """None where the driver alone stores marks."""
 
     def close(self) -> None:
         """Ask no more."""
-        for one in (self.marks, self.lookout, self.finish, self.clock):
+        for one in (self.marks, self.lookout, self.finish, self.clock, self.backer):
             if one is not None:
                 one.close()

@@ -20,9 +20,14 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 def failure_of(message: Message, error: BaseException, attempts: int) -> Failure:
     """Return a record's failure, with the trace of the user's own functions."""
+    return failure_at(Partition(message.topic(), message.partition()), message.offset(), error, attempts)
+
+
+def failure_at(partition: Partition, record_offset: int, error: BaseException, attempts: int) -> Failure:
+    """Return the failure of a record that was not even read, or of one that was."""
     return Failure(
-        Partition(message.topic(), message.partition()),
-        message.offset(),
+        partition,
+        record_offset,
         type(error).__name__,
         readable(lambda: str(error))[:MESSAGE_CHARACTERS],
         readable(lambda: _trace(error))[-TRACEBACK_CHARACTERS:],

@@ -9,22 +9,27 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tidegate.context import Message
 from tidegate.copies import Copy, is_note, read_headers
 from tidegate.engine.books import Books, Note, place
 from tidegate.engine.copying import Copier, Failed, may_pass
-from tidegate.engine.failure import failure_of, say_where
+from tidegate.engine.failure import failure_at, failure_of, say_where
 from tidegate.engine.holding import Holding
+from tidegate.engine.vault import Pending, Vault
 from tidegate.engine.waiting import Queue, Waiting, queue_of
-from tidegate.errors import CopyRefused, TidegateError, TimedOut, WorkerDied
+from tidegate.errors import CopyRefused, TidegateError, TimedOut, Unavailable, WorkerDied
 from tidegate.kafka.reader import Reader
+from tidegate.ledger import Home
 from tidegate.names import dead_topic, retry_topic
 from tidegate.policy import Again, Later, Terminal, Verdict, decide
 from tidegate.records import Done, Failure, Lease, Partition, Tries
 from tidegate.steps import Plan
+from tidegate.store import Store
 
 COPY_AGAIN_SECONDS = 1.0
+STORE_AGAIN_SECONDS = 1.0
 CLOCK_AGAIN_SECONDS = 1.0
 MOST_BYTES = 64_000_000
 """So many bytes may wait before nothing more is read."""
@@ -46,6 +51,8 @@ class Tools:
     """The group's own topics that it reads: their delays, 0 for the redrive topic."""
     rate: float = 0.0
     """Records per second, where a lease carries permits."""
+    store: Store | None = None
+    """None where sinks have their effect when they are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,12 @@ class Attempt:
         return Tries() if self.note is None else self.note.tries
 
     @property
+    def pass_id(self) -> str | None:
+        """Names this pass of a record that comes from a topic of the group's own, in every repeat of it alike."""
+        copy = self.copy
+        return None if copy is None else f"{copy.stable_id}#{copy.attempt}.{copy.redrives}.{copy.replay}"
+
+    @property
     def number(self) -> int:
         """Which attempt this is, all passes together."""
         return 1 + self.tries.failed + (0 if self.copy is None else self.copy.attempt)
@@ -77,6 +90,8 @@ class Fates:
         self._tools = tools
         self._reader = reader
         self._books = books
+        self._taken = taken
+        self.vault = None if tools.store is None else Vault(tools.store, books, _homes(lease, tools))
         self.waiting: Waiting[Message] = Waiting(lambda message: len(message.value() or b""))
         self.own = {item.partition.topic for item in lease.partitions} & set(tools.delays)
         self._broker_ahead_ms = None if lease.broker_ms is None else lease.broker_ms - time.monotonic() * 1000
@@ -160,11 +175,60 @@ class Fates:
 
     # --- it went well, or it failed
 
-    def succeeded(self, attempt: Attempt, *, took_effect: bool) -> None:
+    def succeeded(self, attempt: Attempt, *, took_effect: bool, outputs: list[Any]) -> None:
         """A record is through its sinks; `took_effect`: a sink really took it, no filter dropped it."""
-        self._books.settle(attempt.message)
+        self._settle(attempt, _SETTLED, outputs)
         if took_effect:
             self.holding.end()
+
+    def _settle(self, attempt: Attempt, kind: int, outputs: list[Any]) -> None:
+        """Settle a record now, or when the store has what its sinks made of it."""
+        if self.vault is None:
+            self._books.settle(attempt.message, kind)
+            return
+        self._books.keep_open(attempt.message)
+        pending = Pending(outputs, message=attempt.message, kind=kind, attempt=attempt, pass_id=attempt.pass_id)
+        self.vault.put([pending])
+
+    def take_answers(self) -> bool:
+        """Take what the store has said since: what it took, and what it did not; True if there was such a record."""
+        if self.vault is None:
+            return False
+        if self.vault.broken is not None:
+            raise self.vault.broken
+        number = self._tools.plan.collecting[0]
+        if self.vault.taken > self._taken[number]:
+            self._taken[number] = self.vault.taken
+            self.holding.end()
+        refused = self.vault.take_refused()
+        for pending, error in refused:
+            self._refused(pending, error, number)
+        return bool(refused)
+
+    def store_is_away(self, lease: Lease, error: Exception) -> None:
+        """Nobody can tell where the partitions stand: the record at the first mark finds that out for all."""
+        first, wait = lease.partitions[0], STORE_AGAIN_SECONDS
+        mark = first.position.mark
+        if isinstance(error, Unavailable):
+            note = self._books.note_for(first.partition, mark) or Note(Tries(), 0.0)
+            jitter = random.random()  # noqa: S311  # as below
+            row = self._tools.plan.policy.row_for(type(error))
+            match decide(row, error, note.tries, waited=0.0, others_go_on=False, jitter=jitter):
+                case Again(wait, tries, _):
+                    self._books.note_at(first.partition, mark, Note(tries, time.monotonic() + wait))
+                case Terminal("stop"):
+                    failure = failure_at(first.partition, mark, error, note.tries.failed + 1)
+                    self._books.fail_at(first.partition, failure)
+                    return
+        # Kafka itself is waited for; so is a store that takes no copy either.
+        for item in lease.partitions:
+            self._books.park(item.partition, time.monotonic() + wait)
+
+    def _refused(self, pending: Pending, error: BaseException, sink: int) -> None:
+        if pending.failed is not None:
+            self._stop_at_copy(pending.failed, error)
+            return
+        self.failed(pending.attempt or Attempt(pending.message), error, pending.done, sink)
 
     def failed(self, attempt: Attempt, error: BaseException, done: Done, sink: int = -1) -> None:
         """Do with a failed record what the policy says."""
@@ -211,7 +275,7 @@ class Fates:
             case Terminal("dead_letter"):
                 self._send(attempt, failure, done, dead_topic(self._tools.group))
             case Terminal("skip"):
-                self._books.settle(message, _SKIPPED)
+                self._settle(attempt, _SKIPPED, [])
                 say_where(failure, "is skipped")
             case Terminal():
                 self._stop_at(message, failure, done)
@@ -224,14 +288,29 @@ class Fates:
     # --- copies
 
     def _send(self, attempt: Attempt, failure: Failure, done: Done, topic: str) -> None:
-        """Write a copy. The record stays open until the broker has it."""
+        """Write a copy. The record stays open until the broker has it, or the store."""
         self._books.keep_open(attempt.message, Note(Tries(), 0.0, failure=failure, then=topic), done)
-        self._tools.copier.send(Failed(attempt.message, attempt.copy, failure, done, topic), self._answered)
+        failed = Failed(attempt.message, attempt.copy, failure, done, topic)
+        if self.vault is None or not self.vault.store.takes_copies:
+            self._tools.copier.send(failed, self._answered)
+            return
+        pending = Pending(
+            copy=self._tools.copier.copy_of(failed),
+            pass_id=attempt.pass_id,
+            message=attempt.message,
+            kind=self._kind(failed),
+            attempt=attempt,
+            failed=failed,
+        )
+        self.vault.put([pending])
+
+    def _kind(self, failed: Failed) -> int:
+        return _DEAD if failed.topic == dead_topic(self._tools.group) else _RETRIED
 
     def _answered(self, failed: Failed, error: TidegateError | None) -> None:
         message = failed.message
         if error is None:
-            self._books.settle(message, _DEAD if failed.topic == dead_topic(self._tools.group) else _RETRIED)
+            self._books.settle(message, self._kind(failed))
             say_where(failed.failure, f"is written to {failed.topic}")
             return
         if may_pass(error):
@@ -240,11 +319,16 @@ class Fates:
             # In a queue of its own: it has given its place up, and another of its old queue may be running.
             self._wait((place(message), ("copy", message.offset())), message, until)
             return
+        self._stop_at_copy(failed, error)
+
+    def _stop_at_copy(self, failed: Failed, error: BaseException) -> None:
+        why = error.happened if isinstance(error, TidegateError) else str(error)
         reason = (
-            f"its copy cannot be written to {failed.topic}: {error.happened} "
+            f"its copy cannot be written to {failed.topic}: {why} "
             f"(it failed with {failed.failure.error_type}: {failed.failure.message[:200]})"
         )
-        self._stop_at(message, failure_of(message, CopyRefused(reason), failed.failure.attempts), failed.done)
+        failure = failure_of(failed.message, CopyRefused(reason), failed.failure.attempts)
+        self._stop_at(failed.message, failure, failed.done)
 
     # --- waiting
 
@@ -269,6 +353,16 @@ class Fates:
             return time.monotonic() + CLOCK_AGAIN_SECONDS
         _, written_ms = message.timestamp()
         return (written_ms - self._broker_ahead_ms) / 1000 + delay
+
+
+def _homes(lease: Lease, tools: Tools) -> dict[Partition, Home]:
+    """Whose marks a store is to keep."""
+    ids = {} if lease.backing is None else lease.backing.topic_ids
+    sinks = tools.plan.fingerprint
+    return {
+        item.partition: Home(tools.group, ids.get(item.partition, ""), item.partition.number, sinks)
+        for item in lease.partitions
+    }
 
 
 def timed_out(attempt: Attempt, attempt_seconds: float) -> Note:

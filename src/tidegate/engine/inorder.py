@@ -7,15 +7,20 @@ is looked at first: is it settled already, does one before it wait, is it due, w
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from tidegate.context import Hand, Message
 from tidegate.engine.books import Books, place
 from tidegate.engine.fates import Attempt, Tools, timed_out
+from tidegate.engine.vault import Pending, Vault
 from tidegate.engine.work import Work
 from tidegate.errors import NeverAwaited
 from tidegate.kafka.reader import Reader
 from tidegate.records import Lease
 from tidegate.steps import Runner
+
+LOT_SECONDS = 0.1
+"""How long records are run before they are handed to a store together."""
 
 
 class InOrder(Work):
@@ -46,7 +51,8 @@ class InOrder(Work):
     def run(self, batch: list[Message]) -> int:
         """Run records in this order, until told to stop; return how many were begun."""
         books, fates = self._books, self.fates
-        books.open_batch(batch)
+        # What a store is to take is not settled when it was run: then nobody may settle by the batch.
+        books.open_batch(batch if self._vault is None else [])
         has_own = bool(fates.own) and any(message.topic() in fates.own for message in batch)
         is_paced = self.turnstile is not None
         at = 0
@@ -59,10 +65,15 @@ class InOrder(Work):
                 if attempt is not None:
                     self._attempt(attempt)
                 continue
-            count, error = self._run_on(batch, at)
-            at += count
-            self._hand.message = None
-            books.settle_batch(at)
+            if self._vault is None:
+                count, error = self._run_on(batch, at)
+                at += count
+                self._hand.message = None
+                books.settle_batch(at)
+            else:
+                count, error = self._run_for_store(batch, at, self._vault)
+                at += count
+                self._hand.message = None
             if error is not None and not books.is_closed:
                 books.pass_one(at + 1)
                 self._fail(Attempt(batch[at]), error, noting=self._runner.tracks_progress)
@@ -87,8 +98,39 @@ class InOrder(Work):
             return handled, error
         return handled, None
 
+    def _run_for_store(self, batch: list[Message], start: int, vault: Vault) -> tuple[int, BaseException | None]:
+        """The same where a store takes what the sinks make of a record: lots of records go there together."""
+        run, hand, now = self._runner.run, self._hand, time.monotonic
+        handled, lot = 0, []
+        goes_at = now() + LOT_SECONDS
+        failure: BaseException | None = None
+        try:
+            for message in batch[start:] if start else batch:
+                if self.is_stopping:
+                    break
+                hand.message = message
+                outputs: list[Any] = []
+                hand.outputs = outputs
+                run(message.value())
+                lot.append(Pending(outputs, message=message))
+                handled += 1
+                if now() >= goes_at:
+                    self._hand_over(lot, vault)
+                    lot = []
+                    goes_at = now() + LOT_SECONDS
+        except BaseException as error:  # noqa: BLE001  # as above
+            failure = error
+        self._hand_over(lot, vault)
+        return handled, failure
+
+    def _hand_over(self, lot: list[Pending], vault: Vault) -> None:
+        if lot:
+            self._books.take([pending.message for pending in lot])
+            vault.put(lot)
+
     def _keep(self, rest: list[Message]) -> None:
-        if (self.holding.is_on or self.turnstile is not None) and not self.is_stopping:
+        waits = self.holding.is_on or self.turnstile is not None or self._vault is not None
+        if waits and not self.is_stopping:
             self._backlog = rest + self._backlog
         else:
             self._put_back(rest)
@@ -97,7 +139,7 @@ class InOrder(Work):
         self._has_run = True
         self._hand.copy, self._hand.attempt = attempt.copy, attempt.number
         self._runner.resume(attempt.done)
-        self._hand.message = attempt.message
+        self._hand.message, self._hand.outputs = attempt.message, []
         taken = self._runner.taken_by_me
         try:
             self._runner.run_noting(attempt.message.value())
@@ -108,7 +150,8 @@ class InOrder(Work):
             self._fail(attempt, error, noting=True)
         else:
             self._hand.message = None
-            self.fates.succeeded(attempt, took_effect=self._runner.taken_by_me > taken)
+            took_effect = self._runner.taken_by_me > taken
+            self.fates.succeeded(attempt, took_effect=took_effect, outputs=self._hand.outputs)
         self._hand.copy, self._hand.attempt = None, 1
 
     def _fail(self, attempt: Attempt, error: BaseException, *, noting: bool) -> None:

@@ -180,3 +180,12 @@ def _most_bytes(configs: TopicConfigs, sources: Iterable[str]) -> int:
         logger.warning("%s: the usual size is taken", error.happened, extra={"action": "size_unknown"})
         return USUAL_BYTES
     return max((int(one.get("max.message.bytes", "0")) for one in found.values()), default=0) or USUAL_BYTES
+
+
+def least_taken(admin: Admin, topics: Iterable[str]) -> int:
+    """Return how many bytes all of these topics take at once; the usual where that may not be asked."""
+    try:
+        found = TopicConfigs(admin).read(topics)
+    except BrokerRefused:
+        return USUAL_BYTES
+    return min((int(one.get("max.message.bytes", USUAL_BYTES)) for one in found.values()), default=USUAL_BYTES)

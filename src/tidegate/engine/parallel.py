@@ -165,7 +165,7 @@ class Parallel(Work):
             elif ended.error is not None:
                 self.fates.failed(ended.attempt, ended.error, ended.done, ended.sink)
             else:
-                self.fates.succeeded(ended.attempt, took_effect=ended.took_effect)
+                self.fates.succeeded(ended.attempt, took_effect=ended.took_effect, outputs=ended.outputs)
         for queue in dict.fromkeys(job.queues):
             self._go_on_with(queue)
 

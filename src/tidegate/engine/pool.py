@@ -14,6 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tidegate.async_steps import AsyncRunner, answer
 from tidegate.context import Hand, current, take_in_hand
@@ -35,6 +36,8 @@ class Ended:
     sink: int = -1
     """Where it failed."""
     took_effect: bool = False
+    outputs: list[Any] = field(default_factory=list)
+    """What sinks that write in bulk made of it."""
     is_begun: bool = True
     """False: one before it in its queue failed, so it was left alone."""
 
@@ -130,6 +133,7 @@ class ThreadPool(Pool):
             runner.run_noting(attempt.message.value())
         except BaseException as error:  # noqa: BLE001  # whatever a user's function raises fails its record, no more
             ended.error, ended.done, ended.sink = error, runner.done, runner.at_sink
+        ended.outputs = hand.outputs
         ended.took_effect = runner.taken_by_me > taken
         return ended
 
@@ -208,6 +212,7 @@ class LoopPool(Pool):
         ended.error = await self._within_time(runner.run(attempt.message.value(), attempt.done))
         if ended.error is not None:
             ended.done, ended.sink = runner.done, runner.at_sink
+        ended.outputs = hand.outputs
         ended.took_effect = runner.taken_by_me > taken
         return ended
 
@@ -265,7 +270,7 @@ class LoopPool(Pool):
 def take_up(hand: Hand, attempt: Attempt) -> None:
     """Put a record into a hand."""
     hand.copy, hand.attempt, hand.message, hand.suffix = attempt.copy, attempt.number, attempt.message, ""
-    hand.ids = ()
+    hand.ids, hand.outputs = (), []
 
 
 def new_part(before: list[Part], queue_: Queue, attempt: Attempt) -> Part:
@@ -305,7 +310,7 @@ def ended_parts(job: Job, parts: list[Part], taken: list[int]) -> list[Ended]:
         for _, number in part.done:
             taken[number] += 1
         done = attempt.done | part.done
-        ended.append(Ended(attempt, part.error, done, part.sink, bool(part.done), part.is_begun))
+        ended.append(Ended(attempt, part.error, done, part.sink, bool(part.done), is_begun=part.is_begun))
     return ended
 
 

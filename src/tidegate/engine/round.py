@@ -58,11 +58,13 @@ class Round:
         """Read and settle until a limit is reached. Never raises."""
         take_in_hand(self._hand)
         try:
-            marks = {partition: ledger.mark for partition, ledger in self._books.ledgers.items()}
-            self._reader.begin(marks, self._lease.era)
-            self._read_on()
-            self._work.finish()
-            self._work.leave()
+            if self._work.begin():
+                marks = {partition: ledger.mark for partition, ledger in self._books.ledgers.items()}
+                self._reader.begin(marks, self._lease.era)
+                self._read_on()
+                self._work.finish()
+                self._work.drain()
+                self._work.leave()
         except ReadFailed as error:
             self._unreadable = str(error)
         except TidegateError as error:
@@ -71,6 +73,7 @@ class Round:
             self._broken = reason(error)
         finally:
             self._work.abandon()
+            self._work.close()
             take_in_hand(None)
 
     def _read_on(self) -> None:
@@ -112,6 +115,9 @@ class Round:
         work, now = self._work, time.monotonic()
         if work.is_busy:
             work.wait(LIVE_SLICE_SECONDS)
+            return True
+        if work.waits_for_store:
+            work.wait_for_store(LIVE_SLICE_SECONDS)
             return True
         if work.is_starved:
             self._woken.wait(LIVE_SLICE_SECONDS)

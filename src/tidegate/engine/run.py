@@ -11,12 +11,14 @@ import signal
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from tidegate.engine.backing import Backer
 from tidegate.engine.board import Board
 from tidegate.engine.channel import LiveAddress, LiveDesk
 from tidegate.engine.clock import BrokerClock
@@ -27,10 +29,11 @@ from tidegate.engine.finish import Finish
 from tidegate.engine.lanes import Lanes
 from tidegate.engine.lookout import Lookout
 from tidegate.engine.marks import MarkFinder
-from tidegate.engine.own_topics import OwnTopics, prepare
+from tidegate.engine.own_topics import OwnTopics, least_taken, prepare
 from tidegate.engine.purse import Purse
 from tidegate.engine.spark import Spark, open_spark, pickled
 from tidegate.engine.starting import Starting
+from tidegate.engine.stores import kafka_sinks, keeps_progress, rounds_commit
 from tidegate.engine.tally import Tally
 from tidegate.engine.task import Job, close_task
 from tidegate.engine.topics import Topics, expand
@@ -79,6 +82,7 @@ def run_pipeline(
     kafka_bytes = _pickle_kafka(kafka)
     admin = Admin(kafka, settings.broker_timeout)
     sources = find_topics(admin, source)
+    outputs = _check_outputs(plan, admin)
     spark = open_spark(session, master=settings.master, app_name=f"tidegate {source.group}", debug=debug_asked())
     try:
         most_lanes = _lane_limit(settings, spark)
@@ -89,7 +93,7 @@ def run_pipeline(
         # From here on the group is touched: everything that can be refused has been.
         starting.before_joining()
         ends = admin.ends(_partitions(sources, source)) if until == "caught-up" else None
-        board = Board(most_lanes, _limits(settings), ends)
+        board = Board(most_lanes, _limits(settings), ends, rounds_commit=rounds_commit(plan))
         events: Events = queue.SimpleQueue()
         desk = _open_desk(settings, spark, events)
         live = None if desk is None else desk.address
@@ -105,6 +109,9 @@ def run_pipeline(
                 Finish(admin, lambda: list(own.delays) if retries == "wait" else [], events.put),
                 clock,
                 _open_purse(settings, is_live=desk is not None),
+                _open_backer(
+                    plan, kafka, source.group, settings, starting, events, least_taken(admin, [*outputs, *own.delays])
+                ),
             ),
             Committer(board, starting.metadata),
             tally,
@@ -153,6 +160,31 @@ def _open_purse(settings: Settings, *, is_live: bool) -> Purse | None:
     if settings.rate is None:
         return None
     return Purse(settings.rate, LIVE_LOT_SECONDS if is_live else PLAIN_LOT_SECONDS, time.monotonic())
+
+
+def _open_backer(
+    plan: Plan, kafka: Kafka, group: str, settings: Settings, starting: Starting, events: Events, batch_bytes: int
+) -> Backer | None:
+    """Back the rounds, where sinks write in bulk."""
+    if not plan.collecting:
+        return None
+    # Of this copy of the program alone: two with one name would shut each other out for ever.
+    family = f"tidegate.{group}.{settings.instance or uuid.uuid4().hex}"
+    return Backer(
+        kafka,
+        family,
+        starting.topic_id,
+        events.put,
+        in_transactions=rounds_commit(plan),
+        batch_bytes=batch_bytes,
+    )
+
+
+def _check_outputs(plan: Plan, admin: Admin) -> list[str]:
+    """Return the topics that sinks name; that one is missing must not be found out by the first record."""
+    names = [sink.topic for sink in kafka_sinks(plan) if isinstance(sink.topic, str)]
+    admin.describe(names)
+    return names
 
 
 def _open_clock(kafka: Kafka, group: str, own: OwnTopics, settings: Settings) -> BrokerClock | None:
@@ -245,9 +277,17 @@ def _guarantee(pipeline: Pipeline, plan: Plan, topics: Mapping[str, TopicInfo]) 
     order = {"partition": ", in order per partition", "key": ", in order per key", "none": ", in no order"}[plan.order]
     but = " (but for records that failed)" if plan.policy.gives_up_order and plan.order != "none" else ""
     return (
-        f"tidegate: group {pipeline.source.group} reads {names}: every record reaches its sinks at least once"
+        f"tidegate: group {pipeline.source.group} reads {names}: every record {_how_often(plan)}"
         f"{order}{but}; {plan.policy.sentence()}"
     )
+
+
+def _how_often(plan: Plan) -> str:
+    if not keeps_progress(plan):
+        return "reaches its sinks at least once"
+    if len(plan.collecting) == len(plan.sinks):
+        return "has its effect exactly once"
+    return "has its effect exactly once in what is stored with the marks, and reaches the other sinks at least once"
 
 
 def _say(sentence: str) -> None:

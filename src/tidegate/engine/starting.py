@@ -63,9 +63,13 @@ class Starting:
 
     def metadata(self, partition: Partition, position: Position) -> str:
         """Return the commit's metadata for a position of a partition that stands somewhere."""
+        return self.metadata_for(partition, position, self.topic_id(partition))
+
+    def topic_id(self, partition: Partition) -> str:
+        """Return the id of the topic in which a partition stands."""
         stood = self._stood.get(partition)
         topic_id = stood.topic_id if stood is not None else None
-        return self.metadata_for(partition, position, topic_id or self._first_ids[partition.topic])
+        return topic_id or self._first_ids[partition.topic]
 
     def metadata_for(self, partition: Partition, position: Position, topic_id: str) -> str:
         """Return the commit's metadata for a position in the topic with this id."""

@@ -16,6 +16,7 @@ from tidegate.engine.copying import Copier
 from tidegate.engine.failure import reason
 from tidegate.engine.fates import Tools
 from tidegate.engine.round import Round
+from tidegate.engine.stores import worker_store
 from tidegate.engine.watch import watch, work_thread
 from tidegate.engine.wire import encode_outcome
 from tidegate.engine.worker_log import send_logging_to_stderr
@@ -84,7 +85,8 @@ def _begin(job: Job) -> Round:
     key = _digest(job.kafka) + job.group.encode()
     reader = worker_reader(kafka, job.group, key)
     copier = Copier(job.group, plan.fingerprint, job.own_topics, lambda: worker_writer(kafka, key))
-    return Round(job.lease, Tools(plan, job.group, copier, job.delays, job.rate), reader)
+    store = worker_store(plan, kafka, job.group, job.lease.backing, key)
+    return Round(job.lease, Tools(plan, job.group, copier, job.delays, job.rate, store), reader)
 
 
 def _extend_import_path(paths: tuple[str, ...]) -> None:

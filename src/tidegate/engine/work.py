@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -10,19 +11,28 @@ from tidegate.context import Message
 from tidegate.engine.books import Books, place
 from tidegate.engine.fates import Fates, Tools
 from tidegate.engine.purse import Turnstile
+from tidegate.errors import BrokerUnreachable, Unavailable
 from tidegate.kafka.reader import Reader
 from tidegate.records import Lease, Outcome, Partition
+from tidegate.store import Overtaken
+
+logger = logging.getLogger("tidegate.store")
+
+
+DRAIN_SECONDS = 0.05
 
 
 class Work(ABC):
     """The records of one round. Used by the work thread only, but for what says otherwise."""
 
     def __init__(self, lease: Lease, tools: Tools, reader: Reader, books: Books, taken: list[int]) -> None:
+        self._lease = lease
         self._tools = tools
         self._reader = reader
         self._books = books
         self.fates = Fates(lease, tools, reader, books, taken)
         self.holding = self.fates.holding
+        self._vault = self.fates.vault
         self.turnstile = None if lease.permits is None else Turnstile(tools.rate, lease.permits)
         self._attempt_seconds = lease.limits.attempt_seconds
         self._backlog: list[Message] = []
@@ -34,6 +44,21 @@ class Work(ABC):
         """False: a thread is stuck in a user's function, and the worker must go."""
 
     # --- for the loop
+
+    def begin(self) -> bool:
+        """Find out where the partitions stand, where a store knows that best; False if it cannot be asked."""
+        if self._vault is None:
+            return True
+        try:
+            self._vault.begin(self._lease)
+        except (Unavailable, BrokerUnreachable) as error:
+            logger.warning("the store cannot be reached: %s", error, extra={"action": "store_away"})
+            self.fates.store_is_away(self._lease, error)
+            return False
+        except Overtaken as error:
+            logger.info("a round ends early: %s", error, extra={"action": "overtaken"})
+            return False
+        return True
 
     @abstractmethod
     def run(self, batch: list[Message]) -> int:
@@ -76,12 +101,26 @@ class Work(ABC):
     @property
     def may_read(self) -> bool:
         """Whether more records are wanted now."""
-        if self._backlog or self.holding.until > time.monotonic():
+        if self._backlog or self.holding.until > time.monotonic() or self.waits_for_store:
             return False
         return bool(set(self._books.ledgers) - self.fates.blocked) and not self.fates.is_full
 
+    @property
+    def waits_for_store(self) -> bool:
+        """Whether nothing may be begun before the store has taken something."""
+        if self._vault is None:
+            return False
+        # While it is not known that the store is there, one record looks for it.
+        return self._vault.is_full or (self.holding.is_probing and self._vault.is_busy)
+
+    def wait_for_store(self, seconds: float) -> None:
+        """Wait until the store has taken something, or so long."""
+        if self._vault is not None:
+            self._vault.wait(seconds)
+
     def run_waiting(self) -> int:
         """Run what has waited long enough; return how many records were begun."""
+        self._take_answers()
         if self.holding.until > time.monotonic():
             return 0
         self.holding.try_again()
@@ -97,6 +136,18 @@ class Work(ABC):
     def unfinished(self) -> set[Partition]:
         """Return the partitions of which records were read and are not through."""
         return self.fates.waiting.partitions | {place(message) for message in self._backlog}
+
+    def drain(self) -> None:
+        """Let the store take all that it can take now: the round ends."""
+        while self._vault is not None and not self._vault.hurry():
+            self._vault.wait(DRAIN_SECONDS)
+            self._take_answers()
+        self._take_answers()
+
+    def close(self) -> None:
+        """Let the store rest: the next round uses it too."""
+        if self._vault is not None:
+            self._vault.close()
 
     def leave(self) -> None:
         """The round ends: what was not begun is for the next one."""
@@ -115,9 +166,15 @@ class Work(ABC):
 
     # --- inside
 
+    def _take_answers(self) -> None:
+        if self.fates.take_answers():
+            self._tools.copier.settle_all()
+        if self._vault is not None and self._vault.overtaken is not None:
+            self.is_stopping = True
+
     def _may_begin(self) -> bool:
         """Take the permit to begin one more record, if there is one."""
-        if self.is_stopping or self.holding.is_on:
+        if self.is_stopping or self.holding.is_on or self.waits_for_store:
             return False
         return self.turnstile is None or self.turnstile.pass_one(time.monotonic())
 

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tidegate.errors import TidegateError
 from tidegate.kafka.connection import ClientLog, Kafka, translate
+from tidegate.kafka.transactions import membership_of
 from tidegate.records import Commit, Partition
 
 logger = logging.getLogger("tidegate.member")
@@ -121,6 +122,11 @@ class Member:
             logger.error("a record reached the member", extra={"action": "stray_record"})
         elif error.fatal() or error.code() in _FINAL:
             raise translate(error, f"joining group {self._group}", self._kafka.bootstrap)
+
+    @property
+    def membership(self) -> bytes:
+        """By which the broker knows this member, in the group as it is now: a transaction goes with it."""
+        return membership_of(self._consumer.consumer_group_metadata())
 
     @property
     def is_committing(self) -> bool:

@@ -1,0 +1,86 @@
+"""What rounds need that store marks themselves, and how a round that did not end well is shut out."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from tidegate.errors import TidegateError
+from tidegate.kafka.connection import Kafka
+from tidegate.kafka.member import Member
+from tidegate.kafka.transactions import fence
+from tidegate.records import Backing, Lease, Partition
+
+logger = logging.getLogger("tidegate.transactions")
+
+AGAIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class ShutOut:
+    """A round that did not end well can commit nothing more."""
+
+    lease: Lease
+    why: Exception | None
+    """Why it had not ended well."""
+
+
+class Backer:
+    """Gives leases their backing. Shutting out asks the broker, in a thread of its own."""
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        family: str,
+        topic_id: Callable[[Partition], str],
+        post: Callable[[ShutOut], None],
+        *,
+        in_transactions: bool,
+        batch_bytes: int | None = None,
+    ) -> None:
+        """`family`: begins the names of all lanes of this process, and of no other."""
+        self._kafka = kafka
+        self._family = family
+        self._topic_id = topic_id
+        self._post = post
+        self._batch_bytes = batch_bytes
+        self.in_transactions = in_transactions
+        """Whether rounds commit to the group themselves."""
+        self._asker = ThreadPoolExecutor(1, thread_name_prefix="fence")
+        self._is_closed = False
+
+    def backing(self, lease: Lease, member: Member) -> Backing:
+        """Return what a round needs to store its marks."""
+        ids = {item.partition: self._topic_id(item.partition) for item in lease.partitions}
+        membership = member.membership if self.in_transactions else b""
+        return Backing(ids, membership, self._name(lease), self._batch_bytes)
+
+    def shut_out(self, lease: Lease, why: Exception | None) -> None:
+        """See to it that a round that may still run commits nothing more; say so when it is certain.
+
+        Otherwise: its partitions go to another lane, which reads where they stand; then the old round commits, and
+        what it did is done twice.
+        """
+        self._asker.submit(self._shut_out, lease, why)
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._is_closed = True
+        self._asker.shutdown(wait=False)
+
+    def _shut_out(self, lease: Lease, why: Exception | None) -> None:
+        while not self._is_closed:
+            try:
+                fence(self._kafka, self._name(lease))
+            except TidegateError as error:
+                logger.warning("round %d cannot be shut out yet: %s", lease.round, error, extra={"action": "unfenced"})
+                time.sleep(AGAIN_SECONDS)  # between two tries
+            else:
+                self._post(ShutOut(lease, why))
+                return
+
+    def _name(self, lease: Lease) -> str:
+        return f"{self._family}.{lease.lane}"

@@ -1,0 +1,51 @@
+"""Which store a plan's sinks need, and the one of this worker."""
+
+from __future__ import annotations
+
+from tidegate.kafka.connection import Kafka
+from tidegate.kafka.outputs import Outputs
+from tidegate.kafka.transactions import Transactions
+from tidegate.records import Backing
+from tidegate.sinks.kafka import KafkaSink
+from tidegate.steps import Plan
+from tidegate.store import Store
+
+MOST_STORES = 8
+"""Stores that one worker keeps: one per lane that it has served."""
+
+_stores: dict[bytes, Store] = {}
+
+
+def kafka_sinks(plan: Plan) -> list[KafkaSink]:
+    """Return the sinks that write to Kafka."""
+    return [sink.write for sink in plan.sinks if isinstance(sink.write, KafkaSink)]
+
+
+def rounds_commit(plan: Plan) -> bool:
+    """Whether the group's marks are committed by the rounds, in the transactions of their outputs."""
+    return any(sink.exactly_once for sink in kafka_sinks(plan))
+
+
+def keeps_progress(plan: Plan) -> bool:
+    """Whether marks are stored with the effects, so that these are there exactly once."""
+    return rounds_commit(plan)
+
+
+def worker_store(plan: Plan, kafka: Kafka, group: str, backing: Backing | None, key: bytes) -> Store | None:
+    """Return this worker's store for a plan and a lane, made after the fork and kept between rounds."""
+    if not plan.collecting:
+        return None
+    name = "" if backing is None else backing.name
+    at = key + name.encode()
+    if at not in _stores:
+        while len(_stores) >= MOST_STORES:
+            _stores.pop(next(iter(_stores))).discard()
+        batch_bytes = None if backing is None else backing.batch_bytes
+        _stores[at] = _made(plan, kafka, group, name, batch_bytes)
+    return _stores[at]
+
+
+def _made(plan: Plan, kafka: Kafka, group: str, name: str, batch_bytes: int | None) -> Store:
+    if rounds_commit(plan):
+        return Transactions(kafka, group, name, batch_bytes)
+    return Outputs(kafka, batch_bytes)

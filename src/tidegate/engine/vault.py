@@ -1,0 +1,271 @@
+"""Effects of records on their way into a store, sealed in a thread of its own while the work goes on.
+
+A record that ran through its functions is not settled yet: what its sinks made of it lies here until the store
+has it. Where the store keeps the marks too, effects leave in the order of their partition, so that a mark never
+passes a record whose effect is still open.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidegate.context import Message
+from tidegate.engine.books import Books, place
+from tidegate.engine.failure import say_where
+from tidegate.errors import BrokerUnreachable, Unavailable
+from tidegate.ledger import Home, decode, encode
+from tidegate.records import Commit, Done, Lease, LeasedPartition, Partition, Position
+from tidegate.store import Effect, Overtaken, Poisoned, Store
+
+if TYPE_CHECKING:
+    from tidegate.engine.copying import Failed
+    from tidegate.engine.fates import Attempt
+
+logger = logging.getLogger("tidegate.store")
+
+SEAL_SECONDS = 0.1
+"""What is through waits at most this long for others to go with it."""
+AGAIN_SECONDS = 1.0
+MOST_WAITING = 50_000
+MOST_BYTES = 64_000_000
+"""So much may wait for the store before nothing more is read."""
+NO_LIMIT = 1_000_000_000
+NOWHERE = Position(-1)
+
+
+@dataclass(slots=True, eq=False)
+class Pending(Effect):
+    """A record that is through its functions, and what it has come to."""
+
+    message: Message = field(kw_only=True)
+    kind: int = 0
+    """Its place in `Counts`."""
+    attempt: Attempt | None = None
+    """None: an ordinary first attempt."""
+    failed: Failed | None = None
+    """Where it is on its way to another topic."""
+    done: Done = frozenset()
+
+
+class Vault:
+    """The effects of one round. `put`, `take_refused`, `drain` and `close` are for the work thread."""
+
+    def __init__(self, store: Store, books: Books, homes: Mapping[Partition, Home]) -> None:
+        self.store = store
+        self._books = books
+        self._homes = homes
+        self._sealed: dict[Partition, Position] = {}
+        """The marks that the store has, where it keeps them."""
+        self._through: dict[Partition, dict[int, Pending]] = {}
+        self._waiting = 0
+        self._bytes = 0
+        self._first_at = 0.0
+        self._not_before = 0.0
+        self._most = NO_LIMIT
+        """Most effects of one seal, while one that the store refuses is being looked for."""
+        self._is_blocked = False
+        """Nothing more can be sealed before something is put."""
+        self._is_sealing = self._is_hurried = self._is_closing = False
+        self._refused: list[tuple[Pending, BaseException]] = []
+        self.taken = 0
+        """Records whose outputs the store has taken."""
+        self.overtaken: str | None = None
+        self.broken: BaseException | None = None
+        self._changed = threading.Condition()
+        self._sealer = threading.Thread(target=self._serve, name="tidegate-seal", daemon=True)
+
+    # --- for the work thread
+
+    def begin(self, lease: Lease) -> None:
+        """Shut out whoever worked on these partitions before, and let the work begin where the store stands."""
+        membership = b"" if lease.backing is None else lease.backing.membership
+        found = self.store.begin([item.partition for item in lease.partitions], membership)
+        if self.store.keeps_progress:
+            stood = {item.partition: self._stored(item, found.get(item.partition)) for item in lease.partitions}
+            self._books.restart({partition: position for partition, position in stood.items() if position is not None})
+            self._sealed = {partition: position or NOWHERE for partition, position in stood.items()}
+        self._sealer.start()
+
+    def _stored(self, item: LeasedPartition, commit: Commit | None) -> Position | None:
+        """Where the store stands; None if it knows nothing of this topic, which may have been made anew."""
+        home = self._homes[item.partition]
+        if commit is None:
+            return None
+        stored = decode(commit.mark, commit.metadata, home)
+        return stored.position if stored.topic_id in (None, home.topic_id) else None
+
+    def put(self, pendings: list[Pending]) -> None:
+        """These records are through, each partition's in order as far as they were run in order."""
+        with self._changed:
+            for pending in pendings:
+                self._through.setdefault(place(pending.message), {})[pending.message.offset()] = pending
+                self._bytes += len(pending.message.value() or b"")
+            if not self._waiting:
+                self._first_at = time.monotonic()
+            self._waiting += len(pendings)
+            self._is_blocked = False
+            self._not_before = 0.0
+            self._changed.notify_all()
+
+    def take_refused(self) -> list[tuple[Pending, BaseException]]:
+        """Return the records that the store did not take: their failure is decided about like any other."""
+        with self._changed:
+            refused, self._refused = self._refused, []
+            return refused
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits that nothing more should be read."""
+        return self._waiting >= MOST_WAITING or self._bytes >= MOST_BYTES
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the store is to take something now, or is just taking it."""
+        return self._is_sealing or (self._waiting > 0 and not self._is_blocked)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something has changed, or so long."""
+        with self._changed:
+            self._changed.wait(seconds)
+
+    def hurry(self) -> bool:
+        """The round ends: seal all that can be sealed. True once nothing more can be."""
+        with self._changed:
+            self._is_hurried = True
+            self._changed.notify_all()
+            if self.overtaken is not None or self.broken is not None or not self._sealer.is_alive():
+                return True
+            waits = self._not_before > time.monotonic()
+            return not self._is_sealing and (self._is_blocked or waits or not self._has_news())
+
+    def close(self) -> None:
+        """End the sealing; what is being sealed is waited for: the store serves the next round too."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        if self._sealer.is_alive():
+            self._sealer.join()
+
+    # --- inside: the sealing thread
+
+    def _serve(self) -> None:
+        while self._next():
+            try:
+                self._seal()
+            except BaseException as error:  # noqa: BLE001  # told to the work thread, which ends the round with it
+                self.broken = error
+            with self._changed:
+                self._is_sealing = False
+                self._changed.notify_all()
+
+    def _next(self) -> bool:
+        """Wait until there is something to seal; False: the round is over."""
+        with self._changed:
+            while not self._is_closing and self.overtaken is None and self.broken is None:
+                now = time.monotonic()
+                due = max(0.0 if self._is_hurried else self._first_at + SEAL_SECONDS, self._not_before)
+                can = not self._is_blocked and (self._waiting > 0 or (self._is_hurried and self._has_news()))
+                if can and now >= due:
+                    self._is_sealing = True
+                    return True
+                self._changed.wait(due - now if can else None)
+            return False
+
+    def _has_news(self) -> bool:
+        """Whether marks have moved, or effects wait."""
+        return self._waiting > 0 or any(
+            self._books.prefix(partition, (), 0)[1] != sealed for partition, sealed in self._sealed.items()
+        )
+
+    def _seal(self) -> None:
+        chosen, positions = self._choose()
+        if not chosen and not positions:
+            with self._changed:
+                self._is_blocked = True
+            return
+        commits = {tp: Commit(one.mark, encode(one, self._homes[tp])) for tp, one in positions.items()}
+        try:
+            refused = self.store.seal(chosen, commits)
+        except Poisoned as error:
+            # Those before the suspect first. Where there is none, the half of them, until the culprit stands alone:
+            # one bad record must not cost a transaction per good one.
+            self._most = max(1, len(chosen) // 2 if error.suspect is None else error.suspect)
+        except BrokerUnreachable as error:
+            self._try_later(error)
+        except Unavailable as error:
+            self._find_away(chosen, error)
+        except Overtaken as error:
+            logger.info("a round ends early: %s", error, extra={"action": "overtaken"})
+            self.overtaken = str(error)
+        else:
+            # It is found, or not among these.
+            self._most = NO_LIMIT if refused or self._most >= MOST_WAITING else self._most * 2
+            self._book(chosen, positions, refused)
+
+    def _choose(self) -> tuple[list[Pending], dict[Partition, Position]]:
+        """Return what may be sealed now, and where that leads, for partitions whose mark moves by it."""
+        chosen: list[Pending] = []
+        positions: dict[Partition, Position] = {}
+        with self._changed:
+            if not self.store.keeps_progress:
+                waiting = [pending for through in self._through.values() for pending in through.values()]
+                return waiting[: self._most], {}
+            for partition, sealed in self._sealed.items():
+                through = self._through.get(partition, {})
+                offsets, position = self._books.prefix(partition, through, self._most - len(chosen))
+                chosen += [through[record_offset] for record_offset in offsets]
+                if position != sealed:
+                    positions[partition] = position
+        return chosen, positions
+
+    def _book(
+        self, chosen: list[Pending], positions: Mapping[Partition, Position], refused: Mapping[int, BaseException]
+    ) -> None:
+        """The store has taken these, but for the refused ones."""
+        taken = [pending for number, pending in enumerate(chosen) if number not in refused]
+        for pending in taken:
+            if pending.failed is not None:
+                say_where(pending.failed.failure, f"is written to {pending.failed.topic}")
+        if not self.store.keeps_progress:
+            self._books.settle_each([(one.message, one.kind) for one in taken])
+        elif taken or not refused:
+            self._books.settle_through(positions, Counter(pending.kind for pending in taken))
+            self._sealed |= positions
+        self.taken += sum(1 for pending in taken if pending.outputs)
+        self._remove(taken)
+        for number, error in refused.items():
+            self._refuse(chosen[number], error)
+
+    def _refuse(self, pending: Pending, error: BaseException) -> None:
+        if isinstance(error, BrokerUnreachable):
+            self._try_later(error)
+            return
+        self._remove([pending])
+        with self._changed:
+            self._refused.append((pending, error))
+
+    def _find_away(self, chosen: list[Pending], error: Unavailable) -> None:
+        """The store is away: the first record finds that out for all. Where its copy waits, there is only waiting."""
+        if chosen and chosen[0].copy is None:
+            self._refuse(chosen[0], error)
+        else:
+            self._try_later(error)
+
+    def _try_later(self, error: Exception) -> None:
+        logger.warning("the store does not answer; it is tried again: %s", error, extra={"action": "store_away"})
+        with self._changed:
+            self._not_before = time.monotonic() + AGAIN_SECONDS
+
+    def _remove(self, pendings: list[Pending]) -> None:
+        with self._changed:
+            for pending in pendings:
+                del self._through[place(pending.message)][pending.message.offset()]
+                self._bytes -= len(pending.message.value() or b"")
+            self._waiting -= len(pendings)
+            self._first_at = time.monotonic()

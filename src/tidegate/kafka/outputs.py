@@ -1,0 +1,113 @@
+"""Outputs to Kafka, at least once: each record is settled when all replicas have what its sinks made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from tidegate.errors import BrokerUnreachable, Reject
+from tidegate.kafka.connection import Kafka, translate
+from tidegate.kafka.transactions import DELIVERY_SECONDS, MOST_BYTES, batch_size, refused
+from tidegate.records import Commit, Partition
+from tidegate.store import Effect, Outgoing, Store
+
+_QUEUE_WAIT_SECONDS = 0.1
+_ANY_PARTITION = -1
+
+Noting = Callable[[KafkaError | None, Message | None], None]
+
+
+class Outputs(Store):
+    """One idempotent producer of one Python worker."""
+
+    keeps_progress = False
+    takes_copies = False
+
+    def __init__(self, kafka: Kafka, batch_bytes: int | None = None) -> None:
+        self._batch_bytes = batch_bytes
+        self._kafka = kafka
+        self._producer: Producer | None = None
+
+    def begin(self, partitions: Sequence[Partition], membership: bytes) -> Mapping[Partition, Commit]:  # noqa: ARG002  # it keeps no marks
+        """Make the producer."""
+        if self._producer is None:
+            settings = self._kafka.client(
+                enable_idempotence=True,
+                acks="all",
+                batch_size=batch_size(self._batch_bytes),
+                delivery_timeout_ms=DELIVERY_SECONDS * 1000,
+                message_max_bytes=MOST_BYTES,
+            )
+            try:
+                self._producer = Producer(settings)
+            except KafkaException as error:
+                raise translate(error.args[0], "connecting", self._kafka.bootstrap) from None
+        return {}
+
+    def seal(self, effects: Sequence[Effect], commits: Mapping[Partition, Commit]) -> Mapping[int, BaseException]:  # noqa: ARG002  # as above
+        """Write all outputs and wait for their acknowledgements."""
+        if self._producer is None:
+            self.begin((), b"")
+        producer = self._producer
+        if producer is None:
+            raise BrokerUnreachable("no producer", "try again")
+        failed = self._write(producer, dict(enumerate(effects)))
+        for number, error in list(failed.items()):
+            if isinstance(error, Reject):
+                # The broker refuses all that was sent together, for one of them or for their sum.
+                del failed[number]
+                failed |= self._write(producer, {number: effects[number]})
+        return failed
+
+    def _write(self, producer: Producer, effects: Mapping[int, Effect]) -> dict[int, BaseException]:
+        failed: dict[int, BaseException] = {}
+        try:
+            for number, effect in effects.items():
+                noting = self._noting(number, failed)
+                for output in effect.outputs:
+                    self._send(producer, output, noting)
+            unanswered = producer.flush(DELIVERY_SECONDS + 2)
+        except (KafkaException, SystemError) as error:
+            # The producer itself has ended; what was not acknowledged is written again by a new one.
+            self.discard()
+            raise BrokerUnreachable(f"writing outputs was interrupted: {error}", "it is tried again") from error
+        if unanswered:
+            self.discard()
+            raise BrokerUnreachable(f"{unanswered} outputs were not acknowledged", "they are written again")
+        return failed
+
+    def end(self) -> None:
+        """There is nothing left to do."""
+
+    def discard(self) -> None:
+        """Make the producer anew."""
+        self._producer = None
+
+    def _noting(self, number: int, failed: dict[int, BaseException]) -> Noting:
+        def delivered(error: KafkaError | None, _message: Message | None) -> None:
+            if error is not None:
+                failed[number] = refused(error, self._kafka.bootstrap)
+
+        return delivered
+
+    @staticmethod
+    def _send(producer: Producer, output: Outgoing, delivered: Noting) -> None:
+        topic, value, key, headers, partition = output
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    value,
+                    key,
+                    _ANY_PARTITION if partition is None else partition,
+                    delivered,
+                    headers=list(headers),
+                )
+            except BufferError:
+                producer.poll(_QUEUE_WAIT_SECONDS)
+            except KafkaException as error:  # refused before it was queued: too large, or no such partition
+                delivered(error.args[0], None)
+                return
+            else:
+                return

@@ -1,0 +1,154 @@
+"""Transactions as a store, against a real broker: all or nothing, and whoever comes later has the say."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer
+
+import tidegate as tg
+from tests.support import visible, wait_until
+from tidegate.dev.broker import Broker
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.transactions import Transactions, fence, membership_of
+from tidegate.records import Commit, Partition
+from tidegate.store import Effect, Outgoing, Overtaken, Poisoned
+
+
+class Scene:
+    """A group with one member, which owns the topic's one partition, and a topic for outputs."""
+
+    def __init__(self, broker: Broker) -> None:
+        name = uuid.uuid4().hex[:8]
+        self.kafka = tg.Kafka(broker.bootstrap)
+        self.admin = Admin(self.kafka, 20.0)
+        self.group, self.topic, self.out = f"g-{name}", f"t-{name}", f"o-{name}"
+        self.admin.create_topic(self.topic)
+        self.admin.create_topic(self.out, 1, {"max.message.bytes": "2000"})
+        self.partition = Partition(self.topic, 0)
+        self._members: list[Consumer] = []
+
+    def join(self) -> Consumer:
+        member = Consumer({"bootstrap.servers": self.kafka.bootstrap, "group.id": self.group})
+        member.subscribe([self.topic])
+        self._members.append(member)
+        while not member.assignment():
+            member.poll(0.1)
+        return member
+
+    def store(self, name: str = "lane") -> Transactions:
+        return Transactions(self.kafka, self.group, f"{self.group}.{name}")
+
+    def outputs(self) -> list[str]:
+        return [(one.value or b"").decode() for one in visible(self.admin, self.kafka, self.out)]
+
+    def mark(self) -> int | None:
+        found = self.admin.committed(self.group).get(self.partition)
+        return None if found is None else found.mark
+
+    def effects(self, *values: str) -> list[Effect]:
+        return [Effect([Outgoing(self.out, value.encode())]) for value in values]
+
+    def commits(self, mark: int) -> dict[Partition, Commit]:
+        return {self.partition: Commit(mark, f"note {mark}")}
+
+    def close(self) -> None:
+        for member in self._members:
+            member.close()
+
+
+@pytest.fixture
+def scene(broker: Broker) -> Iterator[Scene]:
+    made = Scene(broker)
+    yield made
+    made.close()
+
+
+def membership(member: Consumer) -> bytes:
+    return membership_of(member.consumer_group_metadata())
+
+
+def test_outputs_copies_and_marks_come_together(scene: Scene) -> None:
+    member = scene.join()
+    store = scene.store()
+    assert store.begin([scene.partition], membership(member)) == {}
+    copy = Outgoing(scene.out, b"copy", b"key", (("why", b"because"),), 0)
+    assert store.seal([*scene.effects("a", "b"), Effect(copy=copy)], scene.commits(3)) == {}
+    assert scene.outputs() == ["a", "b", "copy"]
+    assert store.begin([scene.partition], membership(member)) == scene.commits(3)
+    assert store.seal([], scene.commits(7)) == {}, "marks alone"
+    assert scene.mark() == 7
+
+
+def test_one_output_that_the_broker_refuses_leaves_nothing_and_stands_alone_in_the_end(scene: Scene) -> None:
+    member = scene.join()
+    store = scene.store()
+    store.begin([scene.partition], membership(member))
+    with pytest.raises(Poisoned, match="too large") as poisoned:
+        store.seal(scene.effects("a" * 1500, "x" * 5000, "b"), scene.commits(3))
+    assert poisoned.value.suspect in (0, 1)
+    assert scene.outputs() == []
+    assert scene.mark() is None
+    refused = store.seal(scene.effects("x" * 5000), scene.commits(1))
+    assert isinstance(refused[0], tg.Reject)
+    assert store.seal(scene.effects("a", "b"), scene.commits(2)) == {}, "the store goes on"
+    assert (scene.outputs(), scene.mark()) == (["a", "b"], 2)
+
+
+def test_who_begins_later_shuts_the_earlier_one_out(scene: Scene) -> None:
+    member = scene.join()
+    first, second = scene.store(), scene.store()
+    first.begin([scene.partition], membership(member))
+    assert first.seal(scene.effects("a"), scene.commits(1)) == {}
+    assert second.begin([scene.partition], membership(member)) == scene.commits(1)
+    with pytest.raises(Overtaken):
+        first.seal(scene.effects("late"), scene.commits(2))
+    assert second.seal(scene.effects("b"), scene.commits(2)) == {}
+    assert (scene.outputs(), scene.mark()) == (["a", "b"], 2)
+    assert first.begin([scene.partition], membership(member)) == scene.commits(2), "made anew, it has the say again"
+    assert first.seal(scene.effects("c"), scene.commits(3)) == {}
+    with pytest.raises(Overtaken):
+        second.seal(scene.effects("late"), scene.commits(3))
+    assert scene.outputs() == ["a", "b", "c"]
+
+
+def test_a_name_that_was_fenced_writes_no_more(scene: Scene) -> None:
+    member = scene.join()
+    store = scene.store()
+    store.begin([scene.partition], membership(member))
+    fence(scene.kafka, f"{scene.group}.lane")
+    with pytest.raises(Overtaken):
+        store.seal(scene.effects("late"), scene.commits(1))
+    assert scene.outputs() == []
+
+
+def test_a_group_that_has_moved_on_takes_no_marks_and_so_no_outputs(scene: Scene) -> None:
+    member = scene.join()
+    store = scene.store()
+    before = membership(member)
+    store.begin([scene.partition], before)
+    member.close()
+    after = scene.join()
+    with pytest.raises(Overtaken):
+        store.seal(scene.effects("late"), scene.commits(1))
+    assert scene.outputs() == []
+    assert scene.mark() is None
+    store.begin([scene.partition], membership(after))
+    assert store.seal(scene.effects("a"), scene.commits(1)) == {}
+    assert (scene.outputs(), scene.mark()) == (["a"], 1)
+
+
+def test_a_missing_topic_may_come(scene: Scene) -> None:
+    member = scene.join()
+    store = scene.store()
+    store.begin([scene.partition], membership(member))
+    refused = store.seal([Effect([Outgoing(f"{scene.out}-none", b"a")])], scene.commits(1))
+    assert isinstance(refused[0], tg.Unavailable)
+    scene.admin.create_topic(f"{scene.out}-none")
+    wait_until(
+        lambda: store.seal([Effect([Outgoing(f"{scene.out}-none", b"a")])], scene.commits(1)) == {},
+        within=30,
+        what="the new topic",
+    )
