@@ -57,9 +57,10 @@ java:
 kcat:
 	@scripts/need-kcat
 
-# Kafka's jars, once: a download is no part of a test's time.
+# Kafka's jars and the tests' schema registry, once: a download is no part of a test's time.
 jars: setup java
 	@$(BIN)/python -m tidegate.dev.jars
+	@$(BIN)/python -m tests.registry_server
 
 # The virtual environment and the downloaded jars stay.
 clean:

@@ -76,7 +76,14 @@ def _fetch_into_place(place: Path) -> None:
         (fresh / "ivy.xml").write_text(_IVY, encoding="utf-8")
         (fresh / "settings.xml").write_text(_IVY_SETTINGS, encoding="utf-8")
         command = [str(find_java()), f"-Divy.default.ivy.user.dir={fresh / 'ivy'}", "-jar", str(spark_jar("ivy-*.jar"))]
-        command += ["-settings", str(fresh / "settings.xml"), "-ivy", str(fresh / "ivy.xml"), "-cache", str(fresh / "cache")]
+        command += [
+            "-settings",
+            str(fresh / "settings.xml"),
+            "-ivy",
+            str(fresh / "ivy.xml"),
+            "-cache",
+            str(fresh / "cache"),
+        ]
         command += ["-retrieve", f"{fresh}/[artifact].[ext]"]
         with (fresh / "log").open("w+b") as log:
             ivy = _guarded(command, log)

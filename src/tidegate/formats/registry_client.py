@@ -38,6 +38,7 @@ class RegistryClient:
 
     def __init__(self, registry: Registry) -> None:
         self._url = registry.url
+        self._not_like_one = f"{self._url} answers, but not like a schema registry: check its address"
         self._who = registry.user or ("the token" if registry.token is not None else "nobody: it got no user")
         try:
             self._client = SchemaRegistryClient(_settings(registry))
@@ -65,7 +66,7 @@ class RegistryClient:
         known = self._numbers.get((subject, text))
         if known is None:
             ask = self._client.register_schema_full_response if register else self._client.lookup_schema
-            known = _number(self._of_subject(subject, lambda: ask(subject, Schema(text, _AVRO))), subject)
+            known = self._number(self._of_subject(subject, lambda: ask(subject, Schema(text, _AVRO))))
             self._numbers[subject, text] = known
         return known
 
@@ -75,7 +76,7 @@ class RegistryClient:
         if found is None:
             newest = self._of_subject(subject, lambda: self._client.get_latest_version(subject))
             try:
-                found = (_number(newest, subject), self._prepared(newest.schema, f"the newest schema of {subject}"))
+                found = (self._number(newest), self._prepared(newest.schema, f"the newest schema of {subject}"))
             except (NotRegistered, Undecodable) as error:
                 raise Unavailable(f"nothing can be written for {subject}: {error}") from error
             self._latest[subject] = found
@@ -92,6 +93,9 @@ class RegistryClient:
             ) from error
 
     def _prepared(self, schema: Schema, named: str) -> Parsed:
+        text = schema.schema_str
+        if not text:
+            raise Unavailable(self._not_like_one)
         if (schema.schema_type or _AVRO) != _AVRO:
             raise Undecodable(f"{named} is {schema.schema_type}, not Avro")
         places = _places(schema)
@@ -106,11 +110,16 @@ class RegistryClient:
             return found.schema_str
 
         try:
-            return schema_from(schema.schema_str or "", load)
+            return schema_from(text, load)
         except (Unavailable, NotRegistered):
             raise
         except Exception as error:  # what fastavro stumbles over is the schema's fault
             raise Undecodable(f"{named} of the registry {self._url} is no Avro schema: {error}") from error
+
+    def _number(self, found: RegisteredSchema) -> int:
+        if found.schema_id is None:
+            raise Unavailable(self._not_like_one)
+        return found.schema_id
 
     def _ask(self, call: Callable[[], T]) -> T:
         """Ask the registry; whatever keeps it from answering the question is `Unavailable`."""
@@ -131,14 +140,8 @@ class RegistryClient:
         if status in _REFUSED:
             return Unavailable(f"the registry {self._url} does not let {self._who} in ({status}): {said}")
         if status == 404:
-            return Unavailable(f"{self._url} answers, but not like a schema registry: check its address (404)")
+            return Unavailable(self._not_like_one)
         return Unavailable(f"the registry {self._url} answered {status}: {said}")
-
-
-def _number(found: RegisteredSchema, subject: str) -> int:
-    if found.schema_id is None:
-        raise Unavailable(f"the registry's answer about {subject} has no number: it is no schema registry's")
-    return found.schema_id
 
 
 def _places(schema: Schema) -> dict[str, tuple[str, int]]:
