@@ -279,6 +279,12 @@ def test_a_registry_that_is_down_or_hangs_is_unavailable_in_time() -> None:
         tg.avro(registry=server.url)(wire(1, b"x"))
 
 
+def test_of_several_addresses_the_next_is_asked_where_one_fails(schema_registry: RegistryServer, topic: str) -> None:
+    number = register(schema_registry, topic, ORDER)
+    decode = tg.avro(registry=f"http://127.0.0.1:1, {schema_registry.url}")
+    assert decode(wire(number, b"\x0e\x06now")) == VALUE
+
+
 def test_what_is_known_is_not_asked_again_and_needs_no_registry(schema_registry: RegistryServer, topic: str) -> None:
     number = register(schema_registry, topic, ORDER)
     is_away = threading.Event()
@@ -332,10 +338,10 @@ def test_a_registry_that_does_not_let_us_in_is_unavailable_and_says_why(
     basic = "Basic " + base64.b64encode(f"carol:{PASSWORD}".encode()).decode()
     with running(guarded(schema_registry, basic, status)) as server:
         url = server.url + API
-        with pytest.raises(tg.Unavailable, match=rf"does not let nobody: it got no user in \({status}\): who are you"):
+        with pytest.raises(tg.Unavailable, match=rf"refuses a request without a user \({status}\): who are you"):
             tg.avro(registry=url)(wire(number, b"\x0e\x06now"))
         wrong = tg.registry(url, user="carol", password=tg.secret(lambda: "guess-9143"))
-        with pytest.raises(tg.Unavailable, match=rf"does not let carol in \({status}\)") as raised:
+        with pytest.raises(tg.Unavailable, match=rf"refuses carol \({status}\)") as raised:
             tg.to_avro(ORDER, registry=wrong, subject=topic)(VALUE)
         assert "guess-9143" not in str(raised.value)
         place = tg.registry(url, user="carol", password=tg.secret(lambda: PASSWORD))

@@ -39,7 +39,7 @@ class RegistryClient:
     def __init__(self, registry: Registry) -> None:
         self._url = registry.url
         self._not_like_one = f"{self._url} answers, but not like a schema registry: check its address"
-        self._who = registry.user or ("the token" if registry.token is not None else "nobody: it got no user")
+        self._who = registry.user or ("the token" if registry.token is not None else "a request without a user")
         try:
             self._client = SchemaRegistryClient(_settings(registry))
         except (OSError, ValueError) as error:  # a certificate that is not here, a key that is no key
@@ -138,7 +138,7 @@ class RegistryClient:
         if error.error_code in _NOT_THERE:
             return NotRegistered(said)
         if status in _REFUSED:
-            return Unavailable(f"the registry {self._url} does not let {self._who} in ({status}): {said}")
+            return Unavailable(f"the registry {self._url} refuses {self._who} ({status}): {said}")
         if status == 404:
             return Unavailable(self._not_like_one)
         return Unavailable(f"the registry {self._url} answered {status}: {said}")
