@@ -9,7 +9,7 @@ REST := tests/broker tests/spark tests/acceptance tests/docs
 
 # The rings come in order, the quick ones first, whatever -j says.
 .NOTPARALLEL:
-.PHONY: test unit rest lint format demo bench proof clean setup java kcat jars
+.PHONY: test unit rest lint format demo bench proof clean setup java kcat jars registry
 
 test: lint unit rest
 
@@ -18,7 +18,7 @@ unit: setup
 	$(PYTEST) tests/unit
 
 # One pytest run, so that one broker serves all of it.
-rest: setup java kcat jars
+rest: setup java kcat jars registry
 	$(PYTEST) $(REST)
 
 lint: setup
@@ -60,6 +60,10 @@ kcat:
 # Kafka's jars, once: a download is no part of a test's time.
 jars: setup java
 	@$(BIN)/python -m tidegate.dev.jars
+
+# The schema registry that the tests use, once.
+registry: setup java
+	@$(BIN)/python -m tests.registry_server
 
 # The virtual environment and the downloaded jars stay.
 clean:

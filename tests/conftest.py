@@ -1,4 +1,4 @@
-"""The one broker of a run, and its log beside every failure that used it."""
+"""The one broker and the one schema registry of a run, and the log of either beside every failure that used it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.registry_server import RegistryServer
 from tests.support import is_alive
 from tidegate.dev.broker import Broker
 
@@ -18,6 +19,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _BROKER = pytest.StashKey[Broker]()
+_REGISTRY = pytest.StashKey[RegistryServer]()
 _LOG_LINES = 60
 
 
@@ -32,12 +34,26 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     assert not is_alive(pid), f"the broker outlived its test run as process {pid}"
 
 
+@pytest.fixture(scope="session")
+def schema_registry(request: pytest.FixtureRequest) -> Iterator[RegistryServer]:
+    """A real schema registry, one for the whole run. Give every test subjects of its own."""
+    with RegistryServer() as running:
+        request.config.stash[_REGISTRY] = running
+        yield running
+        pid = running.pid
+    assert pid is not None
+    assert not is_alive(pid), f"the schema registry outlived its test run as process {pid}"
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     running = item.config.stash.get(_BROKER, None)
     if report.failed and running is not None and "broker" in getattr(item, "fixturenames", ()):
         report.sections.append((f"the last {_LOG_LINES} lines of the broker's log", running.log_tail(_LOG_LINES)))
+    registry = item.config.stash.get(_REGISTRY, None)
+    if report.failed and registry is not None and "schema_registry" in getattr(item, "fixturenames", ()):
+        report.sections.append((f"the last {_LOG_LINES} lines of the registry's log", registry.log_tail(_LOG_LINES)))
     return report
 
 

@@ -24,7 +24,7 @@ from tidegate.errors import (
     Undecodable,
     WorkerDied,
 )
-from tidegate.formats import json, text
+from tidegate.formats import Registry, avro, json, registry, text, to_avro
 from tidegate.kafka.connection import Kafka
 from tidegate.ops.dead_letters import DeadLetter, dead_letters
 from tidegate.ops.offsets import GroupOffsets, offsets
@@ -35,8 +35,9 @@ from tidegate.places import at
 from tidegate.policy import dead_letter, hold, retry, retry_later, skip, stop
 from tidegate.records import Failure, Partition, Record, Report
 from tidegate.secrets import Secret, secret
-from tidegate.sinks.http import HttpError, HttpTimeout, Tls, call_http, http
+from tidegate.sinks.http import HttpError, HttpTimeout, call_http, http
 from tidegate.sinks.kafka import kafka
+from tidegate.tls import Tls
 
 __version__ = "0.1.0"
 
@@ -61,6 +62,7 @@ __all__ = [
     "Record",
     "RecordsLost",
     "RedriveReport",
+    "Registry",
     "Reject",
     "Report",
     "Resource",
@@ -77,6 +79,7 @@ __all__ = [
     "Undecodable",
     "WorkerDied",
     "at",
+    "avro",
     "call_http",
     "current",
     "dead_letter",
@@ -89,6 +92,7 @@ __all__ = [
     "offsets",
     "produce",
     "redrive",
+    "registry",
     "resource",
     "retry",
     "retry_later",
@@ -96,4 +100,5 @@ __all__ = [
     "skip",
     "stop",
     "text",
+    "to_avro",
 ]

@@ -16,7 +16,7 @@ LAYERS = [
     {"errors"},
     {"records"},
     {"secrets"},
-    {"settings"},
+    {"settings", "tls"},
     {"copies", "java", "ledger", "names", "places"},
     {"context", "policy"},
     {"steps", "formats", "store"},

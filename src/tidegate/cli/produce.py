@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.cli import avro as as_avro
 from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, note, pairs, say, show_json
 from tidegate.errors import DeliveryFailed, SettingsError
 from tidegate.ops.produce import Delivery, Message, produce
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tidegate.kafka.writer import Ack
 
@@ -42,6 +44,17 @@ def produce_records(
     count: Annotated[
         int | None, typer.Option(min=1, help="Send this many records, starting over when the values run out.")
     ] = None,
+    avro: Annotated[
+        Path | None,
+        typer.Option(metavar="SCHEMA", help="Values are JSON: encode them by this .avsc file."),
+    ] = None,
+    registry: as_avro.Address = None,
+    subject: Annotated[str | None, typer.Option(help="The schema's subject. [default: TOPIC-value]")] = None,
+    register: Annotated[bool, typer.Option("--register", help="Register the schema where it is not yet.")] = False,
+    registry_user: as_avro.User = None,
+    registry_password: as_avro.Password = None,
+    registry_token: as_avro.Token = None,
+    registry_ca: as_avro.Authority = None,
     bootstrap: Bootstrap = None,
     client: Client = None,
     as_json: AsJson = False,
@@ -52,8 +65,14 @@ def produce_records(
     if key is not None and key_separator is not None:
         raise SettingsError("--key and --key-separator exclude each other", "leave out one of the two")
     headers = dict(pairs(header or (), "--header"))
+    place = as_avro.chosen_registry(registry, registry_user, registry_password, registry_token, registry_ca)
+    if avro is None and (place is not None or subject is not None or register):
+        raise SettingsError("an option for Avro is given, but no schema", "add --avro SCHEMA")
+    encode = None
+    if avro is not None:
+        encode = as_avro.encoder(avro, place, topic=topic, subject=subject, register=register)
     texts: Iterator[str | None] = _texts(values, null=null, count=count)
-    messages = (_message(text, key, key_separator, headers, partition) for text in texts)
+    messages = (_message(text, key, key_separator, headers, partition, encode) for text in texts)
     kafka = chosen_cluster(bootstrap, client).kafka
     try:
         delivery = produce(topic, messages, kafka=kafka, every=every, on_ack=None if every is None else _follow)
@@ -76,13 +95,18 @@ def _texts(values: list[str] | None, *, null: bool, count: int | None) -> Iterat
 
 
 def _message(
-    text: str | None, key: str | None, separator: str | None, headers: dict[str, str], partition: int | None
+    text: str | None,
+    key: str | None,
+    separator: str | None,
+    headers: dict[str, str],
+    partition: int | None,
+    encode: Callable[[str], bytes] | None,
 ) -> Message:
     if text is not None and separator is not None:
         key, found, text = text.partition(separator)
         if not found:
             raise SettingsError(f"{key!r} has no key: there is no {separator!r} in it", "write KEY, separator, VALUE")
-    return Message(text, key, headers, partition)
+    return Message(text if text is None or encode is None else encode(text), key, headers, partition)
 
 
 def _follow(ack: Ack) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from tidegate.errors import Reject, SettingsError, Unavailable, Undecodable
 from tidegate.secrets import Secret
 from tidegate.settings import seconds
 from tidegate.sinks.objects import AsyncSink
+from tidegate.tls import Tls
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
@@ -36,24 +36,6 @@ class HttpError(Exception):
     def __init__(self, what: str, status: int) -> None:
         super().__init__(what)
         self.status = status
-
-
-@dataclass(frozen=True)
-class Tls:
-    """How to know the server and be known by it, by files: `ca`, and for mutual TLS `certificate` and `key`."""
-
-    ca: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-    password: Secret | None = None
-
-    def context(self) -> ssl.SSLContext:
-        """Return what the client needs, made in the worker."""
-        made = ssl.create_default_context(cafile=self.ca)
-        if self.certificate is not None:
-            password = None if self.password is None else self.password.reveal()
-            made.load_cert_chain(self.certificate, self.key, password)
-        return made
 
 
 @dataclass
