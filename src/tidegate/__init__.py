@@ -8,6 +8,8 @@ from tidegate.errors import (
     BrokerRefused,
     BrokerUnreachable,
     CopyRefused,
+    DatabaseRefused,
+    DatabaseUnreachable,
     DeliveryFailed,
     JavaMissing,
     NoStartingOffset,
@@ -36,6 +38,7 @@ from tidegate.policy import dead_letter, hold, retry, retry_later, skip, stop
 from tidegate.records import Failure, Partition, Record, Report
 from tidegate.secrets import Secret, secret
 from tidegate.sinks.http import HttpError, HttpTimeout, Tls, call_http, http
+from tidegate.sinks.postgres import postgres
 
 __version__ = "0.1.0"
 
@@ -44,6 +47,8 @@ __all__ = [
     "BrokerRefused",
     "BrokerUnreachable",
     "CopyRefused",
+    "DatabaseRefused",
+    "DatabaseUnreachable",
     "DeadLetter",
     "Delivery",
     "DeliveryFailed",
@@ -85,6 +90,7 @@ __all__ = [
     "http",
     "json",
     "offsets",
+    "postgres",
     "produce",
     "redrive",
     "resource",

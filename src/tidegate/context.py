@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from tidegate.copies import Copy, record_headers
 from tidegate.errors import SettingsError
@@ -34,7 +34,7 @@ class Hand:
     A round stores the client's message here and nothing else: the `Record` is made only when asked for.
     """
 
-    __slots__ = ("attempt", "copy", "group", "ids", "message", "suffix")
+    __slots__ = ("attempt", "copy", "group", "ids", "message", "outputs", "suffix")
 
     def __init__(self, group: str) -> None:
         self.group = group
@@ -46,6 +46,8 @@ class Hand:
         """What tells the values of the list in hand apart, where a sink has a list."""
         self.suffix = ""
         """The part of the stable id that tells children and sinks apart."""
+        self.outputs: list[Any] | None = None
+        """What its sinks made of it, where a store writes that later, together with its mark."""
 
 
 # A context variable: it is a thread's own, and on an event loop a task's own.
@@ -97,6 +99,17 @@ def current_ids() -> tuple[str, ...]:
     """Return the ids of the values of the list that a sink has in hand; none where it has a single value."""
     hand = _hand.get()
     return () if hand is None else hand.ids
+
+
+def collected() -> list[Any]:
+    """Return the list to which a sink adds what it made of the record in hand; a store writes it later."""
+    hand = _hand.get()
+    if hand is None or hand.outputs is None:
+        raise SettingsError(
+            "a sink whose rows are written in bulk was called outside of a record's work",
+            "pass it to .sink(...) and let the pipeline call it",
+        )
+    return hand.outputs
 
 
 def _moment(milliseconds: int) -> datetime | None:
