@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     running = Server()
-    pid = running.pid
     yield running
     pid = running.pid
     running.end()

