@@ -6,6 +6,7 @@ import socket
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 _COMMIT = b"Q\x00\x00\x00\x0bCOMMIT\x00"
 
@@ -16,8 +17,7 @@ class Proxy:
     def __init__(self, folder: Path, server: Path) -> None:
         self.folder = folder
         self._server = str(server / ".s.PGSQL.5432")
-        self.lose_answer_to_commit = False
-        self.drop_commit = False
+        self.at_commit: Literal["pass", "lose the answer", "hang up", "fall silent"] = "pass"
         self.silent = threading.Event()
         self.hits = 0
         self._listening = socket.socket(socket.AF_UNIX)
@@ -54,15 +54,16 @@ class Proxy:
     def _requests(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
             while part := client.recv(65536):
+                if part == _COMMIT and self.at_commit != "pass":
+                    self.hits += 1
+                    if self.at_commit == "hang up":
+                        break
+                    if self.at_commit == "fall silent":
+                        continue
+                    _hang_up(client, socket.SHUT_WR)  # before the server can answer
                 if self.silent.is_set():
                     self.hits += 1
                     continue  # swallowed: nobody will ever answer
-                if part == _COMMIT and self.drop_commit:
-                    self.hits += 1
-                    break
-                if part == _COMMIT and self.lose_answer_to_commit:
-                    self.hits += 1
-                    _hang_up(client, socket.SHUT_WR)  # before the server can answer
                 server.sendall(part)
         _hang_up(server)
         _hang_up(client)

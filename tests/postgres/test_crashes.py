@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,7 +17,7 @@ import tidegate as tg
 from tests.postgres.processes import COPIED_EVERY, killed, read_sent, seal_for_ever, started
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import Server
-from tests.postgres.support import P0, P1, Broker, Database, effects, mark, store_of
+from tests.postgres.support import P0, P1, Broker, Database, effect, effects, made, mark, store_of
 from tests.support import wait_until
 from tidegate.records import Commit
 from tidegate.sinks.postgres_link import Patience
@@ -131,11 +132,11 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(database: Database, proxy: P
     store = store_of(sink)
     store.begin([P0], b"")
     store.seal(effects(sink, 0, 3), mark(3))
-    proxy.lose_answer_to_commit = True
+    proxy.at_commit = "lose the answer"
 
     with pytest.raises(Overtaken, match="while the transaction was being committed"):
         store.seal(effects(sink, 3, 5), mark(5))
-    proxy.lose_answer_to_commit = False
+    proxy.at_commit = "pass"
 
     assert proxy.hits == 1
     wait_until(lambda: database.marks() == {P0: 5}, within=10, what="the server has committed it all the same")
@@ -144,16 +145,17 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(database: Database, proxy: P
     assert database.ids() == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_commit_that_never_arrived_is_looked_up_too(database: Database, proxy: Proxy) -> None:
+@pytest.mark.parametrize("fault", ["hang up", "fall silent"])
+def test_a_commit_that_never_arrived_is_looked_up_too(database: Database, proxy: Proxy, fault: Any) -> None:
     sink = through(proxy, database).orders()
-    store = store_of(sink)
+    store = store_of(sink, patience=Patience(answer=1.0))
     store.begin([P0], b"")
     store.seal(effects(sink, 0, 3), mark(3))
-    proxy.drop_commit = True
+    proxy.at_commit = fault
 
     with pytest.raises(Overtaken):
         store.seal(effects(sink, 3, 5), mark(5))
-    proxy.drop_commit = False
+    proxy.at_commit = "pass"
 
     assert proxy.hits == 1
     assert store.begin([P0], b"") == {P0: Commit(3, "")}
@@ -163,7 +165,7 @@ def test_a_commit_that_never_arrived_is_looked_up_too(database: Database, proxy:
 
 def test_a_server_that_falls_silent_is_given_up(database: Database, proxy: Proxy) -> None:
     sink = through(proxy, database).orders()
-    store = store_of(sink, patience=Patience(answer=0.5))
+    store = store_of(sink, patience=Patience(connect=2.0, answer=0.5))
     store.begin([P0], b"")
     proxy.silent.set()
 
@@ -181,11 +183,23 @@ def test_a_connection_that_was_ended_between_two_calls_is_made_anew(database: Da
     store = store_of(sink)
     store.begin([P0], b"")
     store.seal(effects(sink, 0, 1), mark(1))
-    database.ask("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tidegate'")
+    ended = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tidegate'"
+    assert database.ask(ended) == [(True,)]
+
+    assert store.seal(effects(sink, 1, 2), mark(2)) == {}, "nothing was under way: nobody need hear of it"
+    assert database.ids() == [0, 1]
+
+
+def test_a_connection_that_is_lost_half_way_leaves_nothing(database: Database) -> None:
+    ends_itself = tg.postgres(database.dsn, sql="select pg_terminate_backend(pg_backend_pid()), %(id)s::int")
+    sink = database.orders()
+    store = store_of(sink, ends_itself)
+    store.begin([P0], b"")
 
     with pytest.raises(tg.Unavailable):
-        store.seal(effects(sink, 1, 2), mark(2))
-    assert store.seal(effects(sink, 1, 2), mark(2)) == {}
+        store.seal([effect(0, made(sink, {"id": 0}), made(ends_itself, {"id": 0}))], mark(1))
+    assert (database.ids(), database.marks()) == ([], {})
+    assert store.seal(effects(sink, 0, 2), mark(2)) == {}
     assert database.ids() == [0, 1]
 
 

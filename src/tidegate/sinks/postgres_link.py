@@ -60,16 +60,13 @@ class Link:
         self._connection: Connection | None = None
         self._hidden: tuple[str, ...] = ()
         self._limits = b""
-        self.made = 0
-        """How many connections there were: what was known about an earlier one is worth nothing."""
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Give a connection with a transaction in it. Commit yourself; whatever is not committed is rolled back."""
-        connection = self._connected()
+        connection = self._begun()
         with self._cut_when_silent(connection):
             try:
-                connection.execute(self._limits)
                 yield connection
             finally:
                 self._leave(connection)
@@ -88,8 +85,6 @@ class Link:
                 connection.rollback()
         except psycopg.Error:
             self.close()
-        if connection.closed:
-            self._connection = None
 
     def shown(self, error: BaseException) -> str:
         """Return an error's text, without what must not be shown."""
@@ -98,12 +93,24 @@ class Link:
             text = text.replace(hidden, MASK)
         return text
 
-    def _connected(self) -> Connection:
-        if self._connection is None or self._connection.closed:
-            settings = self._settings()
-            self._connection = psycopg.connect(**settings)
-            self.made += 1
-        return self._connection
+    def _begun(self) -> Connection:
+        """Return a connection whose transaction has begun.
+
+        One that ended while nobody used it (an idle limit, a restart) is replaced: nothing was asked of it yet.
+        """
+        if self._connection is not None:
+            try:
+                return self._begin_on(self._connection)
+            except psycopg.Error:
+                if not self._connection.closed:
+                    raise
+        self._connection = psycopg.connect(**self._settings())
+        return self._begin_on(self._connection)
+
+    def _begin_on(self, connection: Connection) -> Connection:
+        with self._cut_when_silent(connection):
+            connection.execute(self._limits)
+        return connection
 
     def _settings(self) -> dict[str, Any]:
         """What the dsn says goes first: only what it leaves open is filled in."""
@@ -129,7 +136,7 @@ class Link:
     def _cut_when_silent(self, connection: Connection) -> Iterator[None]:
         # Keepalives and the server's timeouts do not help against a server process that is stopped or swapped out:
         # its machine still answers. So the socket is shut from here, which ends any wait with a lost connection.
-        end = socket.socket(fileno=os.dup(connection.fileno()))
+        end = socket.socket(fileno=os.dup(connection.fileno()))  # of its own: the client may close the other meanwhile
 
         def cut() -> None:
             with suppress(OSError):
