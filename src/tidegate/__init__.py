@@ -8,6 +8,8 @@ from tidegate.errors import (
     BrokerRefused,
     BrokerUnreachable,
     CopyRefused,
+    DatabaseRefused,
+    DatabaseUnreachable,
     DeliveryFailed,
     JavaMissing,
     NoStartingOffset,
@@ -37,6 +39,7 @@ from tidegate.records import Failure, Partition, Record, Report
 from tidegate.secrets import Secret, secret
 from tidegate.sinks.http import HttpError, HttpTimeout, call_http, http
 from tidegate.sinks.kafka import kafka
+from tidegate.sinks.postgres import postgres
 from tidegate.tls import Tls
 
 __version__ = "0.1.0"
@@ -46,6 +49,8 @@ __all__ = [
     "BrokerRefused",
     "BrokerUnreachable",
     "CopyRefused",
+    "DatabaseRefused",
+    "DatabaseUnreachable",
     "DeadLetter",
     "Delivery",
     "DeliveryFailed",
@@ -90,6 +95,7 @@ __all__ = [
     "json",
     "kafka",
     "offsets",
+    "postgres",
     "produce",
     "redrive",
     "registry",

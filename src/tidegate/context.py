@@ -98,7 +98,7 @@ def current() -> Record:
 def in_hand() -> Hand:
     """Return the hand itself, for sinks of ours that add to its outputs."""
     hand = _hand.get()
-    if hand is None or hand.message is None:
+    if hand is None:
         raise SettingsError(
             "a sink of a pipeline was called outside of a record's work", "hand it to .sink(), do not call it yourself"
         )

@@ -11,6 +11,9 @@ TidegateError            exit code 1 unless said otherwise; its text names the c
     GroupMissing         nobody has joined or committed under that name: check it
     NoStartingOffset     starting="none" and the group has no commit for a topic
     RecordsLost          the mark is not in the log: retention took the records, or the topic was made anew
+    DatabaseUnreachable  no answer from PostgreSQL: the same call may work later
+    DatabaseRefused      PostgreSQL answered no: the password, rights, a table that is missing
+    OffsetsDiffer        the group was moved behind the back of the table that keeps its marks: say which to trust
     SparkFailed          Spark could not start, or ended under the run
     Stalled              records wait, a mark does not move, and a new worker did not help
     DeliveryFailed       at least one record that was produced was not acknowledged
@@ -94,6 +97,18 @@ class NoStartingOffset(TidegateError):
 
 class RecordsLost(TidegateError):
     """Records were never settled and cannot be had any more: they left the log, or their topic was made anew."""
+
+
+class DatabaseUnreachable(TidegateError):
+    """No answer from PostgreSQL in time, or it is not ready to give one."""
+
+
+class OffsetsDiffer(TidegateError):
+    """The group was moved, and the marks that a database keeps with its rows were not."""
+
+
+class DatabaseRefused(TidegateError):
+    """PostgreSQL answered, and the answer was no."""
 
 
 class SparkFailed(TidegateError):

@@ -197,6 +197,12 @@ class Pipeline:
             raise SettingsError(
                 "a sink that writes in bulk by itself stands behind a batch", "leave batch() out: it gains nothing here"
             )
+        kinds = {type(sink.write) for sink in self.sinks if sink.collects}
+        if len(kinds) > 1:
+            names = " and ".join(sorted(f"tg.{kind.__name__.removesuffix('Sink').lower()}" for kind in kinds))
+            raise SettingsError(
+                f"{names} cannot write in one transaction", "use two pipelines, each with a group of its own"
+            )
         return Plan(self.steps, self.sinks, self.policy, order, self.width, self.lists)
 
     def resolved(self, more: Mapping[str, object] | None = None) -> Resolved:

@@ -84,6 +84,9 @@ Duration = Annotated[float, BeforeValidator(_checked(seconds))]
 Rate = Annotated[float, BeforeValidator(_checked(rate_per_second))]
 
 
+Trust = Literal["table", "group"]
+
+
 class Settings(BaseModel):
     """What can be chosen for a run. Durations are seconds, or text like `"200ms"`."""
 
@@ -150,6 +153,11 @@ class Settings(BaseModel):
         "classic",
         description="How the group divides partitions. classic: by its members. consumer: by the broker (Kafka 4), "
         "which also sets the session timeout; it excludes instance.",
+    )
+    trust: Trust | None = Field(
+        None,
+        description="Where the group and the table of a PostgreSQL sink differ because somebody moved the group: which "
+        "of the two is meant, table or group. Default: neither, and the run does not start.",
     )
     idle_notice: Duration = Field(
         300.0, gt=0, description="Say so when no record has come for this long, and again each time it has passed."

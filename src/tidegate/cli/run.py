@@ -39,6 +39,10 @@ def run(
     instance: Annotated[
         str | None, typer.Option(help="A name for this copy that outlives its process (static membership).")
     ] = None,
+    trust: Annotated[
+        str | None,
+        typer.Option(help="Where group and table of a PostgreSQL sink differ: which is meant, table or group."),
+    ] = None,
     setting: Setting = None,
     client: Client = None,
     as_json: AsJson = False,
@@ -60,6 +64,7 @@ def run(
         "bootstrap": bootstrap,
         "master": master,
         "instance": instance,
+        "trust": trust,
         **dict(pairs(setting or (), "--set")),
     }
     more[CLIENT] = dict(pairs(client, "--client")) if client else None

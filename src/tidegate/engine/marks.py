@@ -12,7 +12,7 @@ from tidegate.engine.board import Board
 from tidegate.engine.lookout import Sight
 from tidegate.engine.lost import Loss, records_lost
 from tidegate.engine.starting import Found, Starting
-from tidegate.errors import BrokerRefused, BrokerUnreachable, TopicMissing
+from tidegate.errors import BrokerRefused, BrokerUnreachable, DatabaseUnreachable, TopicMissing
 from tidegate.kafka.member import Member
 from tidegate.records import Commit, Partition, Position
 
@@ -104,7 +104,7 @@ class MarkFinder:
         self._is_asking = False
         try:
             found = answer.found.result()
-        except (BrokerUnreachable, TopicMissing) as error:
+        except (BrokerUnreachable, DatabaseUnreachable, TopicMissing) as error:
             # A topic that is missing may be in the middle of being made anew; one that stays away ends the run.
             self._not_before = time.monotonic() + ASK_AGAIN_SECONDS
             logger.warning("the marks cannot be read yet: %s", error.happened, extra={"action": "marks_unread"})
@@ -119,7 +119,8 @@ class MarkFinder:
             return []
         for positions, is_committed in ((found.committed, True), (found.chosen, True), (found.fresh, False)):
             for partition, position in positions.items():
-                self._place_one(answer.epochs, found, partition, position, is_committed=is_committed)
+                stands = is_committed and partition not in found.behind
+                self._place_one(answer.epochs, found, partition, position, is_committed=stands)
         for partition in found.trusted:
             self._board.trust(partition, answer.epochs[partition])
         for loss in losses:
@@ -178,4 +179,7 @@ class MarkFinder:
             tp: Commit(one.mark, self._starting.metadata_for(tp, one, topic_ids[tp.topic]))
             for tp, one in positions.items()
         }
-        return not commits or not member.commit_now(commits)
+        if not commits:
+            return True
+        self._starting.overwrite(commits)
+        return not member.commit_now(commits)

@@ -33,10 +33,11 @@ from tidegate.engine.own_topics import OwnTopics, least_taken, prepare
 from tidegate.engine.purse import Purse
 from tidegate.engine.spark import Spark, open_spark, pickled
 from tidegate.engine.starting import Starting
-from tidegate.engine.stores import kafka_sinks, keeps_progress, rounds_commit
+from tidegate.engine.stores import kafka_sinks, keeps_progress, rounds_commit, table_of
 from tidegate.engine.tally import Tally
 from tidegate.engine.task import Job, close_task
 from tidegate.engine.topics import Topics, expand
+from tidegate.engine.truth import Truth
 from tidegate.errors import SettingsError, StoppedAtRecord, TopicMissing
 from tidegate.kafka.admin import Admin, TopicInfo
 from tidegate.kafka.connection import Kafka, kafka_of
@@ -89,7 +90,8 @@ def run_pipeline(
         own = prepare(admin, source.group, plan.policy, settings, sources)
         clock = _open_clock(kafka, source.group, own, settings)
         topics = Topics(sources, own.read)
-        starting = Starting(admin, source, topics, plan.fingerprint)
+        truth = Truth(admin, source.group, table_of(plan, source.group), settings.trust)
+        starting = Starting(admin, truth, source, topics, plan.fingerprint)
         # From here on the group is touched: everything that can be refused has been.
         starting.before_joining()
         ends = admin.ends(_partitions(sources, source)) if until == "caught-up" else None
@@ -125,6 +127,7 @@ def run_pipeline(
             )
         if tally.holds_resources or spark.is_owned:
             spark.run_everywhere(close_task, b"")
+        truth.close()
     finally:
         spark.stop()
     if report.failure is not None:

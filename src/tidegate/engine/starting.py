@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from tidegate.engine.lost import Log, Loss, Stood, deleted, find_loss
 from tidegate.engine.topics import Topics
+from tidegate.engine.truth import Truth
 from tidegate.errors import GroupHasMembers, NoStartingOffset, SettingsError
 from tidegate.kafka.admin import Admin, TopicInfo
 from tidegate.ledger import Home, decode, encode
@@ -44,13 +45,16 @@ class Found:
     """Partitions that were doubted, and stand where they should."""
     topic_ids: Mapping[str, str]
     """The topics for which all this is true."""
+    behind: frozenset[Partition] = frozenset()
+    """Partitions whose commit is to follow what is stored elsewhere."""
 
 
 class Starting:
     """Finds and chooses positions. Blocks on the broker: never call it from a callback."""
 
-    def __init__(self, admin: Admin, source: Source, topics: Topics, sinks: str) -> None:
+    def __init__(self, admin: Admin, truth: Truth, source: Source, topics: Topics, sinks: str) -> None:
         self._admin = admin
+        self._truth = truth
         self._source = source
         self._topics = topics
         self._sinks = sinks
@@ -107,7 +111,7 @@ class Starting:
         if self._source.at is not None and self._source.at.always:
             self._commit_from_outside(self._places(self._source.at.places), infos)
             return
-        committed = self._admin.committed(self._source.group, _partitions(infos))
+        committed = self._truth.read(_partitions(infos)).commits
         unknown = _without_commit(infos, committed)
         chosen = self._choose([name for name in unknown if self._is_chosen_as_a_whole(name)], infos)
         if self._source.at is not None:
@@ -121,10 +125,13 @@ class Starting:
 
     def _commit_from_outside(self, chosen: Mapping[Partition, Position], infos: Infos) -> None:
         """Commit positions for a group without members; raises `GroupHasMembers` if it has some."""
+        commits = {
+            tp: Commit(one.mark, self.metadata_for(tp, one, infos[tp.topic].topic_id)) for tp, one in chosen.items()
+        }
         self._admin.commit_for_empty_group(
-            self._source.group,
-            {tp: (one.mark, self.metadata_for(tp, one, infos[tp.topic].topic_id)) for tp, one in chosen.items()},
+            self._source.group, {tp: (one.mark, one.metadata) for tp, one in commits.items()}
         )
+        self._truth.overwrite(commits)
 
     # --- while running
 
@@ -134,7 +141,8 @@ class Starting:
         infos, logs = self._look_at([*wanted, *standing])
         # Partitions may have been added to a topic since the start: ask for what is wanted, too.
         asked = sorted({*_partitions(infos), *(tp for tp in wanted if tp in logs)})
-        committed = self._admin.committed(self._source.group, asked, require_stable=True)
+        standing_now = self._truth.read(asked, require_stable=True)
+        committed = standing_now.commits
         stood = {tp: self._standing(tp, position) for tp, position in standing.items() if tp in logs}
         for tp in wanted:
             if tp in logs and (known := self._known(tp, committed.get(tp), logs[tp])) is not None:
@@ -161,7 +169,12 @@ class Starting:
             vanished=() if stops else vanished,
             trusted=tuple(tp for tp in standing if tp in logs and tp not in losses),
             topic_ids={name: info.topic_id for name, info in infos.items()},
+            behind=standing_now.behind,
         )
+
+    def overwrite(self, commits: Mapping[Partition, Commit]) -> None:
+        """The group was moved by ourselves: so is what is stored beside its commits."""
+        self._truth.overwrite(commits)
 
     def _look_at(self, partitions: list[Partition]) -> tuple[Infos, dict[Partition, Log]]:
         """Return the topics and the logs of those partitions that exist, all of one moment."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tidegate.context import Message
 from tidegate.engine.books import Books, place
 from tidegate.engine.failure import say_where
-from tidegate.errors import BrokerUnreachable, Unavailable
+from tidegate.errors import BrokerRefused, BrokerUnreachable, Unavailable
 from tidegate.ledger import Home, decode, encode
 from tidegate.records import Commit, Done, Lease, LeasedPartition, Partition, Position
 from tidegate.store import Effect, Overtaken, Poisoned, Store
@@ -86,6 +86,7 @@ class Vault:
         """Shut out whoever worked on these partitions before, and let the work begin where the store stands."""
         membership = b"" if lease.backing is None else lease.backing.membership
         found = self.store.begin([item.partition for item in lease.partitions], membership)
+        self._check_copies()
         if self.store.keeps_progress:
             stood = {item.partition: self._stored(item, found.get(item.partition)) for item in lease.partitions}
             self._books.restart({partition: position for partition, position in stood.items() if position is not None})
@@ -151,6 +152,7 @@ class Vault:
             self._changed.notify_all()
         if self._sealer.is_alive():
             self._sealer.join()
+            self.store.end()
 
     # --- inside: the sealing thread
 
@@ -207,6 +209,15 @@ class Vault:
             # It is found, or not among these.
             self._most = NO_LIMIT if refused or self._most >= MOST_WAITING else self._most * 2
             self._book(chosen, positions, refused)
+            self._check_copies()
+
+    def _check_copies(self) -> None:
+        """A copy that the broker refuses is safe in the store, and somebody must be told."""
+        if self.store.refused is not None:
+            raise BrokerRefused(
+                f"a retry or dead-letter copy in the outbox cannot be written: {self.store.refused}",
+                "mend that (size, rights), and start again: it is sent then",
+            )
 
     def _choose(self) -> tuple[list[Pending], dict[Partition, Position]]:
         """Return what may be sealed now, and where that leads, for partitions whose mark moves by it."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
+from tidegate.errors import BrokerUnreachable
 from tidegate.kafka.connection import ClientLog, Kafka, translate, translated
 from tidegate.records import Partition
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tidegate.errors import TidegateError
+    from tidegate.store import Outgoing
 
 _ANY_PARTITION = -1
 _NO_TIMESTAMP = 0
@@ -152,3 +155,21 @@ def worker_writer(kafka: Kafka, key: bytes) -> Writer:
         _writers.clear()
         _writers[key] = Writer(kafka, delivery_seconds=COPY_SECONDS, most_bytes=_MOST_COPY_BYTES)
     return _writers[key]
+
+
+def write_all(writer: Writer, records: Sequence[Outgoing]) -> dict[int, BaseException]:
+    """Write records and wait for their acknowledgements; return which failed, by place."""
+    failed: dict[int, BaseException] = {}
+    unanswered = set(range(len(records)))
+
+    def note(number: int, ack: Ack) -> None:
+        unanswered.discard(number)
+        if ack.error is not None:
+            failed[number] = ack.error
+
+    for number, one in enumerate(records):
+        answer = functools.partial(note, number)
+        writer.send(one.topic, one.value, one.key, one.headers, partition=one.partition, on_ack=answer)
+    writer.flush(COPY_SECONDS + 2)
+    late = BrokerUnreachable("no acknowledgement came", "it is tried again")
+    return {**failed, **dict.fromkeys(unanswered, late)}

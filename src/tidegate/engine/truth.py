@@ -1,0 +1,127 @@
+"""Where a group stands: by its commits, or by the marks that a database keeps with the rows.
+
+There the table is the truth, and the group's commits follow it. Where somebody has moved the group behind its
+back, nobody can say which of the two is meant: the run refuses, and `trust` decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidegate.errors import OffsetsDiffer
+from tidegate.kafka.admin import Admin
+from tidegate.ledger import Home, decode
+from tidegate.records import Commit, Partition
+from tidegate.settings import Trust
+
+if TYPE_CHECKING:
+    from tidegate.sinks.postgres_progress import PostgresProgress
+
+logger = logging.getLogger("tidegate.marks")
+
+MOST_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is stored for the partitions of a group."""
+
+    commits: Mapping[Partition, Commit]
+    behind: frozenset[Partition] = frozenset()
+    """Partitions whose commit is to follow what is stored elsewhere."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Pure: what two stores of marks say together."""
+
+    commits: Mapping[Partition, Commit]
+    behind: frozenset[Partition]
+    differ: tuple[Partition, ...] = field(default=())
+    """The group was moved, and not by us."""
+
+
+class Truth:
+    """Reads and overwrites where the group stands. Blocks: never call it from a callback."""
+
+    def __init__(self, admin: Admin, group: str, table: PostgresProgress | None, trust: Trust | None) -> None:
+        self._admin = admin
+        self._group = group
+        self._table = table
+        self._trust = trust
+
+    def read(self, partitions: Iterable[Partition], *, require_stable: bool = False) -> Standing:
+        """Return where the group stands; that it was moved behind the table's back is an error, or decided about."""
+        wanted = list(partitions)
+        committed = self._admin.committed(self._group, wanted, require_stable=require_stable)
+        if self._table is None:
+            return Standing(committed)
+        stored = self._table.read(wanted)
+        found = compare(self._group, committed, stored)
+        if not found.differ:
+            return Standing(found.commits, found.behind)
+        if self._trust is None:
+            raise _differ(self._group, found.differ, committed, stored)
+        logger.warning(
+            "group and table differ for %s; the %s is trusted",
+            ", ".join(map(str, found.differ)),
+            self._trust,
+            extra={"action": "trusted"},
+        )
+        if self._trust == "table":
+            return Standing(found.commits, found.behind | set(found.differ))
+        moved = {partition: committed[partition] for partition in found.differ}
+        self._table.overwrite(moved)
+        return Standing({**found.commits, **moved}, found.behind)
+
+    def overwrite(self, commits: Mapping[Partition, Commit]) -> None:
+        """The group was moved by ourselves: so is what is stored beside it."""
+        if self._table is not None and commits:
+            self._table.overwrite(commits)
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._table is not None:
+            self._table.close()
+
+
+def compare(group: str, committed: Mapping[Partition, Commit], stored: Mapping[Partition, Commit]) -> Agreement:
+    """Say where the group stands.
+
+    After a crash the group is behind the table, by a commit of ours. Anything else that differs was done by others: a
+    commit that is not ours, or one of ours that is beyond the table (the database was restored from a copy).
+    """
+    commits = {**committed, **stored}
+    differ = []
+    behind = set()
+    for partition, row in stored.items():
+        commit = committed.get(partition)
+        if commit is not None and commit.mark == row.mark:
+            continue
+        if commit is None or (_is_ours(group, partition, commit) and commit.mark < row.mark):
+            behind.add(partition)
+        else:
+            differ.append(partition)
+    return Agreement(commits, frozenset(behind), tuple(sorted(differ)))
+
+
+def _is_ours(group: str, partition: Partition, commit: Commit) -> bool:
+    return decode(commit.mark, commit.metadata, Home(group, "", partition.number, "")).topic_id is not None
+
+
+def _differ(
+    group: str,
+    partitions: Iterable[Partition],
+    committed: Mapping[Partition, Commit],
+    stored: Mapping[Partition, Commit],
+) -> OffsetsDiffer:
+    names = list(partitions)
+    shown = [f"{one} (group {committed[one].mark}, table {stored[one].mark})" for one in names[:MOST_SHOWN]]
+    more = f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
+    return OffsetsDiffer(
+        f"group {group} was moved behind the back of its table: {', '.join(shown)}{more}",
+        "start once with --trust table (go on where the rows end) or --trust group (rows may be written again)",
+    )

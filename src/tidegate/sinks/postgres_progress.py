@@ -1,0 +1,55 @@
+"""The marks of a group in PostgreSQL, as the driver sees them: read at the start, overwritten by a rewind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from tidegate.records import Commit, Partition
+from tidegate.sinks import postgres_tables as tables
+from tidegate.sinks.postgres_link import Link, Patience, as_ours
+
+if TYPE_CHECKING:
+    from tidegate.secrets import Secret
+    from tidegate.sinks.postgres_link import Connection
+
+
+class PostgresProgress:
+    """Where a group stands, by the table that is the truth. Used by one thread at a time."""
+
+    def __init__(self, dsn: str | Secret, group: str, patience: Patience | None = None) -> None:
+        self._link = Link(dsn, patience)
+        self._group = group
+
+    def read(self, partitions: Iterable[Partition]) -> dict[Partition, Commit]:
+        """Return what is stored; partitions about which nothing is known are left out."""
+        with self._working() as connection:
+            return tables.read_marks(connection, self._group, partitions)
+
+    def overwrite(self, commits: Mapping[Partition, Commit]) -> None:
+        """Store marks whatever was there, all or none, and shut out every round that read them before."""
+        with self._working() as connection:
+            tables.overwrite_marks(connection, self._group, commits)
+
+    def unsent(self) -> int:
+        """Return how many copies wait in the outbox to be sent to Kafka."""
+        with self._working() as connection:
+            return tables.count_posted(connection, self._group)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._link.close()
+
+    @contextmanager
+    def _working(self) -> Iterator[Connection]:
+        """One transaction, tables made where they are missing; errors come as ours."""
+        try:
+            with self._link.transaction() as connection:
+                tables.make_tables(connection, {})
+                yield connection
+                connection.commit()
+        except (psycopg.Error, OSError) as error:
+            raise as_ours(self._link, error) from error
