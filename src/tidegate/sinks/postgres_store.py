@@ -151,9 +151,12 @@ class PostgresStore(Store):
     def _write_rows(self, connection: Connection, effects: Iterable[Effect]) -> None:
         # In the order of the sinks: a table that another one refers to stands before it in the pipeline.
         found: dict[Target, list[Any]] = {target: [] for target in self._targets}
+        last, rows = None, []
         for effect in effects:
             for row in effect.outputs:
-                found.setdefault(row.target, []).append(row.values)
+                if row.target is not last:  # most often it is, and to find its list costs more than all the rest
+                    last, rows = row.target, found.setdefault(row.target, [])
+                rows.append(row.values)
         try:
             for target, rows in found.items():
                 if rows:
