@@ -102,6 +102,19 @@ def test_copies_wait_for_a_broker_that_is_away(database: Database) -> None:
     progress.close()
 
 
+def test_a_long_rest_of_copies_does_not_hold_up_the_round(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker()
+    store = store_of(database.orders(), broker=broker)
+    store.begin([P0], b"")
+    with monkeypatch.context() as patch:
+        patch.setattr("tidegate.sinks.postgres_store._SEND_SECONDS", 0.0)
+        assert store.seal([effect(0, copy=copy_of(b"x"))], mark(1)) == {}
+        assert (broker.values, unsent(database)) == ([], [b"x"])
+    store.end()
+
+    assert (broker.values, unsent(database)) == ([b"x"], [])
+
+
 def test_a_copy_that_is_refused_for_good_surfaces_and_holds_nobody_up(database: Database) -> None:
     broker = Broker(failures={b"0": TOO_LARGE})
     store = store_of(database.orders(), broker=broker)

@@ -159,7 +159,7 @@ def _limits(patience: Patience, options: str) -> bytes:
         "lock_timeout": patience.lock,
         "idle_in_transaction_session_timeout": patience.idle,
     }
-    # For one transaction: a pooler between us and the server may give each of them to another session.
+    # For one transaction: a pooler between us and the server may give the next one to another connection.
     calls = [f"set_config('{name}', '{int(s * 1000)}', true)" for name, s in named.items() if name not in options]
     return f"select {', '.join(calls) or '1'}".encode()
 

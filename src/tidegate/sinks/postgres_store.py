@@ -37,6 +37,8 @@ Relay = Callable[[Sequence[Outgoing]], Mapping[int, BaseException]]
 _REPEATS = 5
 """How often a transaction is tried that got into another one's way."""
 _SENT_AT_ONCE = 100
+_SEND_SECONDS = 5.0
+"""After this no more copies are taken from the outbox: a long outage's rest must not hold up the round."""
 _PRUNE_SECONDS = 3600.0
 
 
@@ -151,9 +153,12 @@ class PostgresStore(Store):
     def _write_rows(self, connection: Connection, effects: Iterable[Effect]) -> None:
         # In the order of the sinks: a table that another one refers to stands before it in the pipeline.
         found: dict[Target, list[Any]] = {target: [] for target in self._targets}
+        last, rows = None, []
         for effect in effects:
             for row in effect.outputs:
-                found.setdefault(row.target, []).append(row.values)
+                if row.target is not last:  # most often it is, and to find its list costs more than all the rest
+                    last, rows = row.target, found.setdefault(row.target, [])
+                rows.append(row.values)
         try:
             for target, rows in found.items():
                 if rows:
@@ -208,8 +213,8 @@ class PostgresStore(Store):
         If we die between the two, or the delete fails, copies are sent again: they may repeat, they are never lost.
         """
         self.refused, self._may_have_unsent = None, True
-        last, is_reachable = 0, True
-        while is_reachable:
+        last, is_reachable, until = 0, True, time.monotonic() + _SEND_SECONDS
+        while is_reachable and time.monotonic() < until:
             with self._link.transaction() as connection:
                 posted = tables.take_posted(connection, self._group, last, _SENT_AT_ONCE)
                 if not posted:

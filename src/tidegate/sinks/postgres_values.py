@@ -36,7 +36,7 @@ class JsonText(str):
 
 def fields_of(value: Any) -> Mapping[str, Any]:
     """Return a value's parts by name, or reject it."""
-    fields = _named_parts(value)
+    fields = value if type(value) is dict else _named_parts(value)
     if fields is None:
         raise Reject(
             f"a {type(value).__name__} has no columns: "
@@ -75,9 +75,9 @@ def _named_parts(value: Any) -> Mapping[Any, Any] | None:
 
 
 def _fitting_part(name: object, part: Any) -> Any:
-    if isinstance(part, list | tuple) and not hasattr(part, "_asdict"):
+    if isinstance(part, list) or (isinstance(part, tuple) and not hasattr(part, "_asdict")):
         return JsonText(_json(name, part), list(part))
-    if _named_parts(part) is not None:
+    if type(part) is dict or _named_parts(part) is not None:
         return JsonText(_json(name, part))
     kind: type = type(part)
     if _is_adapted(kind):
