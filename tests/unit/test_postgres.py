@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tidegate.context import Hand, collected, take_in_hand
+from tidegate.context import Hand, take_in_hand
 from tidegate.sinks.postgres import PostgresSink, Row
 from tidegate.sinks.postgres_values import JsonText
 
@@ -145,9 +145,3 @@ def test_what_can_never_be_a_row_is_rejected(options: dict[str, Any], value: obj
 def test_outside_of_a_records_work_there_is_nothing_to_add_to() -> None:
     with pytest.raises(tg.SettingsError, match="outside of a record's work"):
         tg.postgres(DSN, table="orders")({"id": 1})
-    take_in_hand(Hand("billing"))
-    try:
-        with pytest.raises(tg.SettingsError, match="outside of a record's work"):
-            collected()
-    finally:
-        take_in_hand(None)
