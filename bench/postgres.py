@@ -77,7 +77,7 @@ def sealed(sink: PostgresSink, *, alone: bool) -> Callable[[str, Bulks], float]:
         mark = 0
         for bulk in bulks:
             making -= time.monotonic()
-            effects = [Effect(AT, mark + at, outputs) for at, outputs in enumerate(outputs_of(sink, bulk))]
+            effects = [Effect(outputs) for outputs in outputs_of(sink, bulk)]
             making += time.monotonic()
             mark += len(effects)
             assert store.seal(effects, {AT: Commit(mark, "")}) == {}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.postgres_server import Server
 from tests.registry_server import RegistryServer
 from tests.support import is_alive
 from tidegate.dev.broker import Broker
@@ -43,6 +44,16 @@ def schema_registry(request: pytest.FixtureRequest) -> Iterator[RegistryServer]:
         pid = running.pid
     assert pid is not None
     assert not is_alive(pid), f"the schema registry outlived its test run as process {pid}"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A real PostgreSQL, one for the whole run. Give every test a schema of its own."""
+    running = Server()
+    yield running
+    pid = running.pid
+    running.end()
+    assert not is_alive(pid), f"PostgreSQL outlived its test run as process {pid}"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,8 +16,8 @@ import pytest
 import tidegate as tg
 from tests.postgres.processes import COPIED_EVERY, killed, read_sent, seal_for_ever, started
 from tests.postgres.proxy import Proxy
-from tests.postgres.server import Server
 from tests.postgres.support import P0, P1, Broker, Database, effect, effects, made, mark, store_of
+from tests.postgres_server import Server
 from tests.support import wait_until
 from tidegate.records import Commit
 from tidegate.sinks.postgres_link import Patience
@@ -74,7 +74,7 @@ def test_killed_at_any_moment_rows_copies_and_marks_agree(database: Database, tm
     }, "every copy reaches Kafka; some may be there twice"
 
 
-def test_the_server_dies_while_it_is_written_to(database: Database, server: Server) -> None:
+def test_the_server_dies_while_it_is_written_to(database: Database, postgres: Server) -> None:
     sink = database.orders()
     store = store_of(sink)
     faults: Counter[str] = Counter()
@@ -101,10 +101,10 @@ def test_the_server_dies_while_it_is_written_to(database: Database, server: Serv
         for outage in range(3):
             going.clear()
             assert going.wait(60), "it goes on after an outage"
-            server.stop("immediate" if outage < 2 else "fast")
+            postgres.stop("immediate" if outage < 2 else "fast")
             known = faults.total()
             wait_until(lambda known=known: faults.total() > known, within=30, what="it notices")  # type: ignore[misc]
-            server.start()
+            postgres.start()
         going.clear()
         assert going.wait(60)
     finally:
@@ -117,8 +117,8 @@ def test_the_server_dies_while_it_is_written_to(database: Database, server: Serv
 
 
 @pytest.fixture
-def proxy(server: Server, tmp_path: Path) -> Iterator[Proxy]:
-    made = Proxy(tmp_path, server.socket_folder)
+def proxy(postgres: Server, tmp_path: Path) -> Iterator[Proxy]:
+    made = Proxy(tmp_path, postgres.socket_folder)
     yield made
     made.close()
 

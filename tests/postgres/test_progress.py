@@ -6,8 +6,8 @@ import pytest
 
 import tidegate as tg
 from tests.postgres.processes import make_tables, queue_and_barrier, started
-from tests.postgres.server import LOCKED_USER, PASSWORD, Server
 from tests.postgres.support import GROUP, P0, P1, Database, effects, mark, store_of
+from tests.postgres_server import LOCKED_USER, PASSWORD, Server
 from tidegate.records import Commit, Partition
 from tidegate.sinks.postgres_progress import PostgresProgress
 
@@ -116,14 +116,14 @@ def test_a_secret_that_is_no_dsn_is_not_shown() -> None:
     assert refused.value.__suppress_context__
 
 
-def test_a_stopped_server_is_a_matter_of_waiting(database: Database, server: Server) -> None:
+def test_a_stopped_server_is_a_matter_of_waiting(database: Database, postgres: Server) -> None:
     progress = PostgresProgress(database.dsn, GROUP)
     progress.overwrite(mark(3))
-    server.stop()
+    postgres.stop()
     try:
         with pytest.raises(tg.DatabaseUnreachable):
             progress.read([P0])
     finally:
-        server.start()
+        postgres.start()
     assert progress.read([P0]) == {P0: Commit(3, "")}
     progress.close()

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 import tidegate as tg
-from tests.postgres.server import Server
 from tests.postgres.support import P0, P1, Database, bulk, effect, effects, made, mark, store_of
+from tests.postgres_server import Server
 from tests.support import wait_until
 from tidegate.records import Commit
 from tidegate.sinks.postgres_link import Patience
@@ -238,7 +238,7 @@ def test_old_passes_are_forgotten_and_young_ones_are_not(database: Database) -> 
     assert database.ask("select pass_id from tidegate_passes order by 1") == [("pass 2",), ("pass 3",)]
 
 
-def test_transactions_in_each_others_way_are_repeated(database: Database, server: Server) -> None:
+def test_transactions_in_each_others_way_are_repeated(database: Database, postgres: Server) -> None:
     database.do("create table orders (id bigint primary key, note text)")
     database.do("insert into orders values (1), (2)")
     sink = tg.postgres(database.dsn, sql="update orders set note = %(note)s where id = %(id)s")
@@ -251,7 +251,7 @@ def test_transactions_in_each_others_way_are_repeated(database: Database, server
         answer = beside.submit(store.seal, taken, mark(2))
         wait_until(lambda: bool(database.ask(_WAITING)), within=10, what="ours waits for the second row")
         other.execute("update orders set note = 'theirs' where id = 1")
-        assert "deadlock detected" in server.log_tail(20)
+        assert "deadlock detected" in postgres.log_tail(20)
         other.commit()
         assert answer.result(20) == {}
 
