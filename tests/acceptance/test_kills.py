@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.conftest import Scene, evenly
+from tests.acceptance.conftest import Scene, channel, evenly
 from tests.support import is_alive, wait_until
 
 if TYPE_CHECKING:
     from tests.acceptance.program import Program
 
-KILLS = int(os.environ.get("PROOF_KILLS", "3"))
+KILLS = int(os.environ.get("PROOF_KILLS", "2"))
 RECORDS_PER_LIFE = 5000
 PARTITIONS = 4
 SLOW = "0.0003"
@@ -46,7 +46,7 @@ def test_a_program_killed_again_and_again_loses_nothing_and_repeats_only_what_wa
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("live", ["true", "false"])
+@channel("live")
 def test_a_run_goes_on_by_itself_when_its_workers_are_killed(live: str, scene: Scene) -> None:
     chance = random.Random("workers")
     scene.fill(PARTITIONS, evenly(8000, PARTITIONS))

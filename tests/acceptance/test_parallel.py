@@ -18,7 +18,7 @@ from tidegate.kafka.commits import read_commits
 from tidegate.ledger import Home, decode
 from tidegate.ops.produce import Message
 
-KILLS = int(os.environ.get("PROOF_KILLS", "3"))
+KILLS = int(os.environ.get("PROOF_KILLS", "1"))
 
 
 def keyed(count: int, partitions: int, keys: int) -> list[Message]:

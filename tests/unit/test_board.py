@@ -7,6 +7,7 @@ import random
 import pytest
 
 from tidegate.engine.board import Board
+from tidegate.engine.cancelled import ZOMBIE_SECONDS, Cancelled
 from tidegate.records import Failure, Lease, Limits, Open, Outcome, Partition, PartitionOutcome, Position, Tries
 
 LIMITS = Limits(read_seconds=5, quiet_seconds=1, idle_seconds=3, attempt_seconds=20)
@@ -346,3 +347,42 @@ def test_a_caught_up_run_goes_on_where_new_ends_are_set() -> None:
     board.go_on_until({B: 2})
     assert not board.has_caught_up
     assert [item.partition for item in board.leases()[0].partitions] == [B]
+
+
+def test_where_rounds_commit_the_driver_commits_starting_positions_alone_and_before_the_first_lease() -> None:
+    board = Board(2, LIMITS, rounds_commit=True)
+    epoch = board.gain([A])[A]
+    board.place(A, epoch, Position(0), is_committed=False)
+    assert board.leases() == [], "the round's own commit could be overtaken by ours"
+    assert board.uncommitted() == {(A, epoch): Position(0)}
+    board.note_committed(board.uncommitted())
+    [lease] = board.leases()
+    board.hear(answer(lease, {A: 5}))
+    assert board.uncommitted() == {}
+    board.accept(answer(lease, {A: 9}))
+    assert board.uncommitted() == {}
+    assert board.marks == {A: 9}
+
+
+def test_a_group_that_has_moved_on_ends_the_rounds_in_flight_and_no_later_one() -> None:
+    board = board_with(A)
+    [lease] = board.leases()
+    board.outdate()
+    assert board.kept_waiting() == [lease]
+    board.accept(answer(lease, {A: 1}))
+    board.leases()
+    assert board.kept_waiting() == []
+
+
+def test_a_cancelled_round_is_over_when_its_task_can_do_nothing_more() -> None:
+    [lease] = board_with(A).leases()
+    cancelled = Cancelled()
+    cancelled.add(lease.lane)
+    assert lease.lane in cancelled
+    cancelled.ended(lease, 100.0, is_shut_out=False)
+    assert cancelled.take_over(100.0 + ZOMBIE_SECONDS - 0.1) == []
+    assert cancelled.take_over(100.0 + ZOMBIE_SECONDS) == [lease]
+    assert lease.lane not in cancelled
+    cancelled.add(lease.lane)
+    cancelled.ended(lease, 100.0, is_shut_out=True)
+    assert cancelled.take_over(100.0) == [lease]

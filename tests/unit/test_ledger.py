@@ -250,3 +250,30 @@ def test_damaged_metadata_never_skips_a_record(seed: int) -> None:
             case _:
                 text.insert(place, chance.choice(string.printable))
     assert decode(5, "".join(text), HOME).position.ahead in ((), true_ahead)
+
+
+def test_the_prefix_is_what_is_through_without_a_hole_and_says_where_it_leads() -> None:
+    for seed in range(200):
+        chance = random.Random(seed)
+        ahead = ((12, 15),) if seed % 2 else ()
+        ledger = Ledger(Position(5, ahead))
+        offsets = sorted(chance.sample(range(5, 40), 20))
+        for one in offsets:
+            ledger.read_once(one)
+            if any(first <= one < end for first, end in ahead):
+                ledger.settle(one)
+        open_ones = [one for one in offsets if not ledger.is_settled(one)]
+        through = set(chance.sample(open_ones, chance.randrange(len(open_ones) + 1)))
+        most = chance.randrange(1, 30)
+        before = ledger.position
+        found, position = ledger.prefix(through, most)
+        expected: list[int] = []
+        for one in open_ones:
+            if one not in through or len(expected) == most:
+                break
+            expected.append(one)
+        assert found == expected
+        assert ledger.position == before, "nothing is settled by asking"
+        for one in found:
+            ledger.settle(one)
+        assert position == ledger.position

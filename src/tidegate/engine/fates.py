@@ -214,7 +214,8 @@ class Fates:
             jitter = random.random()  # noqa: S311  # as below
             row = self._tools.plan.policy.row_for(type(error))
             match decide(row, error, note.tries, waited=0.0, others_go_on=False, jitter=jitter):
-                case Again(wait, tries, _):
+                case Again(wait, tries, is_hold):
+                    self._books.count(_HELD if is_hold else _AGAIN)
                     self._books.note_at(first.partition, mark, Note(tries, time.monotonic() + wait))
                 case Terminal("stop"):
                     failure = failure_at(first.partition, mark, error, note.tries.failed + 1)

@@ -85,12 +85,14 @@ def run_pipeline(
     sources = find_topics(admin, source)
     outputs = _check_outputs(plan, admin)
     spark = open_spark(session, master=settings.master, app_name=f"tidegate {source.group}", debug=debug_asked())
+    closing = contextlib.ExitStack()
     try:
         most_lanes = _lane_limit(settings, spark)
         own = prepare(admin, source.group, plan.policy, settings, sources)
         clock = _open_clock(kafka, source.group, own, settings)
         topics = Topics(sources, own.read)
         truth = Truth(admin, source.group, table_of(plan, source.group), settings.trust)
+        closing.callback(truth.close)
         starting = Starting(admin, truth, source, topics, plan.fingerprint)
         # From here on the group is touched: everything that can be refused has been.
         starting.before_joining()
@@ -127,8 +129,8 @@ def run_pipeline(
             )
         if tally.holds_resources or spark.is_owned:
             spark.run_everywhere(close_task, b"")
-        truth.close()
     finally:
+        closing.close()
         spark.stop()
     if report.failure is not None:
         _say(f"tidegate: {StoppedAtRecord(report.failure)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.context import close_at_end
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.outputs import Outputs
 from tidegate.kafka.transactions import Transactions
@@ -63,7 +64,8 @@ def worker_store(plan: Plan, kafka: Kafka, group: str, backing: Backing | None, 
         while len(_stores) >= MOST_STORES:
             _stores.pop(next(iter(_stores))).discard()
         batch_bytes = None if backing is None else backing.batch_bytes
-        _stores[at] = _made(plan, kafka, group, name, batch_bytes, key)
+        _stores[at] = store = _made(plan, kafka, group, name, batch_bytes, key)
+        close_at_end(store.discard)
     return _stores[at]
 
 

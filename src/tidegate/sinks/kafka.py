@@ -68,9 +68,9 @@ def kafka(
     with `isolation.level=read_committed` see the effect of every record once, whatever is killed when. Otherwise at
     least once: a record is settled when all replicas have its outputs, and a crash may write some again.
     """
-    if isinstance(topic, str):
-        _checked_topic(topic)
-    elif not callable(topic):
+    if isinstance(topic, str) and not _is_name(topic):
+        raise SettingsError(f"kafka: {topic!r} is no topic's name", "use letters, digits, dots, dashes and underscores")
+    if not isinstance(topic, str) and not callable(topic):
         raise SettingsError(f"kafka({topic!r})", "name a topic, or give a function of the value that names it")
     if key is not None and not callable(key):
         raise SettingsError(f"kafka(key={key!r}) is not callable", "pass a function of the value: key=lambda v: v.id")
@@ -78,9 +78,13 @@ def kafka(
 
 
 def _checked_topic(name: object) -> str:
-    if isinstance(name, str) and 0 < len(name) <= _MOST_NAME and not set(name) - _NAME_CHARACTERS and name.strip("."):
+    if isinstance(name, str) and _is_name(name):
         return name
     raise Reject(f"kafka: {name!r} is no topic's name")
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name) <= _MOST_NAME and not set(name) - _NAME_CHARACTERS and bool(name.strip("."))
 
 
 def _encoded(value: Any) -> bytes | None:

@@ -1,0 +1,204 @@
+"""Kafka to PostgreSQL: rows and marks in one transaction, copies through the outbox, the group behind the table."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+import tidegate as tg
+from tests.postgres_server import Server
+from tests.spark.conftest import Beside, World
+from tests.support import wait_until
+from tidegate.records import Partition
+
+
+class Database:
+    """A schema of a test's own."""
+
+    def __init__(self, server: Server) -> None:
+        self.schema = f"test_{uuid.uuid4().hex[:12]}"
+        self.server = server
+        self.dsn = f"{server.uri}&options=-csearch_path%3D{self.schema}"
+        self.do(f"create schema {self.schema}")
+
+    def do(self, statement: str) -> list[tuple[object, ...]]:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            found = connection.execute(statement)  # tests' own text
+            return found.fetchall() if found.description else []
+
+    def ids(self, table: str = "orders") -> Counter[object]:
+        return Counter(row[0] for row in self.do(f"select id from {table}"))  # noqa: S608  # tests' own text
+
+    def marks(self, world: World) -> dict[int, object]:
+        rows = self.do(f"select partition, mark from tidegate_offsets where topic = '{world.topic}'")  # noqa: S608
+        return {int(str(number)): mark for number, mark in rows}
+
+
+@pytest.fixture
+def database(postgres: Server) -> Iterator[Database]:
+    made = Database(postgres)
+    made.do("create table orders (id bigint primary key, name text not null)")
+    yield made
+    postgres.start()
+
+
+def sink(database: Database, **more: object) -> object:
+    return tg.postgres(database.dsn, table="orders", **more)  # type: ignore[arg-type]
+
+
+def as_row(value: int) -> dict[str, object]:
+    return {"id": value, "name": f"order {value}"}
+
+
+def pipeline(world: World, database: Database) -> tg.Pipeline:
+    return world.pipeline().map(tg.json).map(as_row).sink(sink(database))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("live", [True, False], ids=["live", "plain"])
+def test_every_record_has_its_row_and_the_group_follows_the_table(world: World, database: Database, live: bool) -> None:
+    world.settings["live"] = live
+    world.produce(range(3000))
+    report = world.run(pipeline(world, database))
+    assert report.settled == 3000
+    assert database.ids() == Counter(range(3000))
+    assert database.marks(world) == {0: 3000}
+    assert world.mark() == 3000
+    world.produce(range(3000, 3100))
+    world.run(pipeline(world, database))
+    assert database.ids() == Counter(range(3100))
+    assert (database.marks(world), world.mark()) == ({0: 3100}, 3100)
+
+
+@pytest.mark.parametrize("order", ["partition", "none"])
+def test_one_bad_row_in_a_bulk_goes_its_way_alone(world: World, database: Database, order: str) -> None:
+    bad = {137, 1600}
+    world.produce(range(2000))
+
+    def row(value: int) -> dict[str, object]:
+        return {"id": value, "name": None if value in bad else "x"}
+
+    report = world.run(
+        world.pipeline()
+        .map(tg.json)
+        .map(row)
+        .sink(sink(database))  # type: ignore[arg-type]
+        .parallel(1 if order == "partition" else 8, order=order)  # type: ignore[arg-type]
+        .on_error(tg.retry(1, wait="1ms"), tg.dead_letter())
+    )
+    assert (report.settled, report.dead) == (1998, 2)
+    assert database.ids() == Counter(set(range(2000)) - bad)
+    dead = world.copies("dead")
+    assert Counter(copy.origin.offset for copy, _ in dead) == Counter(bad)
+    assert "null value" in dead[0][0].error_message
+    assert database.do("select count(*) from tidegate_outbox") == [(0,)]
+    assert (database.marks(world), world.mark()) == ({0: 2000}, 2000)
+
+
+def test_retries_come_through_the_outbox_and_have_their_row_once(world: World, database: Database) -> None:
+    world.produce(range(100))
+
+    def fails_first(value: int) -> int:
+        if value % 10 == 3 and tg.current().attempt == 1:
+            raise ValueError("not yet")
+        return value
+
+    report = world.run(
+        world.pipeline()
+        .map(tg.json)
+        .map(fails_first)
+        .map(as_row)
+        .sink(sink(database))  # type: ignore[arg-type]
+        .parallel(order="none")
+        .on_error(tg.retry_later("1s"), tg.dead_letter())
+    )
+    assert report.retried == 10
+    assert database.ids() == Counter(range(100))
+    assert database.do("select count(*) from tidegate_passes") == [(10,)]
+
+
+def test_a_bad_row_ends_the_run_by_default_with_the_rows_before_it_stored(world: World, database: Database) -> None:
+    world.produce(range(20))
+    database.do("insert into orders values (7, 'was there')")
+    report = world.run(pipeline(world, database))
+    assert report.exit_code == 3
+    assert report.failure is not None
+    assert (report.failure.record_offset, report.failure.error_type) == (7, "UniqueViolation")
+    assert database.ids() == Counter(range(8))
+    assert (database.marks(world), world.mark()) == ({0: 7}, 7)
+
+
+def test_a_server_that_goes_away_is_held_for_and_the_work_goes_on(world: World, database: Database) -> None:
+    trail = world.trail
+    world.produce(range(500))
+
+    def meanwhile() -> None:
+        wait_until(lambda: world.mark() == 500, within=60, what="the first records")
+        database.server.stop("immediate")
+        world.produce(range(500, 1000))
+        wait_until(lambda: bool(trail.lines()), within=60, what="a record that found it away")
+        database.server.start()
+        wait_until(lambda: world.mark() == 1000, within=60, what="the rest")
+
+    def note(value: dict[str, object]) -> dict[str, object]:
+        if tg.current().offset >= 500:
+            trail(value["id"])
+        return value
+
+    beside = Beside(meanwhile)
+    report = world.run(
+        world.pipeline()
+        .map(tg.json)
+        .map(as_row)
+        .map(note)
+        .sink(sink(database))  # type: ignore[arg-type]
+        .on_error(tg.hold(), tg.dead_letter()),
+        until="stopped",
+    )
+    beside.check()
+    assert report.dead == 0
+    assert report.counts.held > 0
+    assert database.ids() == Counter(range(1000))
+    assert database.marks(world) == {0: 1000}
+
+
+def test_a_group_moved_behind_the_tables_back_is_refused_until_somebody_says_whom_to_trust(
+    world: World, database: Database
+) -> None:
+    world.produce(range(100))
+    world.run(pipeline(world, database))
+    here = Partition(world.topic, 0)
+    world.admin.commit_for_empty_group(world.group, {here: (40, "")})
+    with pytest.raises(tg.OffsetsDiffer, match=r"group 40, table 100.*--trust"):
+        world.run(pipeline(world, database))
+    assert world.mark() == 40, "nothing was touched"
+    world.settings["trust"] = "table"
+    world.run(pipeline(world, database))
+    assert (database.ids(), world.mark()) == (Counter(range(100)), 100)
+    world.admin.commit_for_empty_group(world.group, {here: (40, "")})
+    world.settings["trust"] = "group"
+    database.do("delete from orders where id >= 40")
+    world.run(pipeline(world, database))
+    assert (database.ids(), world.mark(), database.marks(world)) == (Counter(range(100)), 100, {0: 100})
+
+
+def test_a_group_that_has_expired_goes_on_from_the_table(world: World, database: Database) -> None:
+    world.produce(range(50))
+    world.run(pipeline(world, database))
+    world.admin.ask("deleting the group", lambda client, _: client.delete_consumer_groups([world.group]))
+    assert world.mark() is None
+    world.produce(range(50, 60))
+    world.run(pipeline(world, database))
+    assert database.ids() == Counter(range(60))
+    assert world.mark() == 60
+
+
+def test_no_database_is_an_error_at_the_start(world: World) -> None:
+    world.produce([1])
+    gone = tg.postgres("postgresql://nobody@127.0.0.1:1/none", table="orders")
+    with pytest.raises(tg.DatabaseUnreachable):
+        world.run(world.pipeline().map(tg.json).sink(gone))
+    assert world.mark() is None

@@ -1,0 +1,45 @@
+"""Where a group stands when its commits and a table's marks are compared."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.engine.truth import compare
+from tidegate.ledger import Home, encode
+from tidegate.records import Commit, Partition, Position
+
+P = Partition("orders", 0)
+
+
+def ours(mark: int, group: str = "billing") -> Commit:
+    return Commit(mark, encode(Position(mark), Home(group, "an id", P.number, "sinks")))
+
+
+def foreign(mark: int) -> Commit:
+    return Commit(mark, "")
+
+
+ROW = ours(100)
+
+CASES = [
+    ("neither knows anything", None, None, None, "agree"),
+    ("the table is new", ours(40), None, 40, "agree"),
+    ("both alike", ours(100), ROW, 100, "agree"),
+    ("reset to where it stands anyway", foreign(100), ROW, 100, "agree"),
+    ("a crash between row and commit", ours(60), ROW, 100, "behind"),
+    ("the group was deleted, or has expired", None, ROW, 100, "behind"),
+    ("reset to an earlier record", foreign(60), ROW, 100, "differ"),
+    ("reset to a later record", foreign(140), ROW, 100, "differ"),
+    ("the database was restored from a copy", ours(140), ROW, 100, "differ"),
+    ("a commit of ours for another group", ours(60, "other"), ROW, 100, "differ"),
+]
+
+
+@pytest.mark.parametrize(("commit", "row", "mark", "verdict"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
+def test_the_table_is_the_truth_unless_somebody_moved_the_group(
+    commit: Commit | None, row: Commit | None, mark: int | None, verdict: str
+) -> None:
+    found = compare("billing", {} if commit is None else {P: commit}, {} if row is None else {P: row})
+    stands = found.commits.get(P)
+    assert (None if stands is None else stands.mark) == mark
+    assert (P in found.behind, P in found.differ) == (verdict == "behind", verdict == "differ")
