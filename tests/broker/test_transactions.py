@@ -6,12 +6,13 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 import tidegate as tg
 from tests.support import visible, wait_until
 from tidegate.dev.broker import Broker
 from tidegate.kafka.admin import Admin
+from tidegate.kafka.committed import CommittedReader
 from tidegate.kafka.transactions import Transactions, fence, membership_of
 from tidegate.records import Commit, Partition
 from tidegate.store import Effect, Outgoing, Overtaken, Poisoned
@@ -152,3 +153,15 @@ def test_a_missing_topic_may_come(scene: Scene) -> None:
         within=30,
         what="the new topic",
     )
+
+
+def test_marks_inside_a_transaction_that_nobody_ends_are_asked_for_again_and_end_no_run(scene: Scene) -> None:
+    member = scene.join()
+    open_one = Producer({"bootstrap.servers": scene.kafka.bootstrap, "transactional.id": f"{scene.group}.dead"})
+    open_one.init_transactions(10)
+    open_one.begin_transaction()
+    open_one.send_offsets_to_transaction([TopicPartition(scene.topic, 0, 5)], member.consumer_group_metadata(), 10)
+    with pytest.raises(tg.BrokerUnreachable):
+        CommittedReader(scene.kafka, scene.group, 1.0, require_stable=True).read([scene.partition])
+    open_one.abort_transaction(10)
+    assert CommittedReader(scene.kafka, scene.group, 10.0, require_stable=True).read([scene.partition]) == {}

@@ -46,7 +46,9 @@ class Round:
         self._broken: str | None = None
         self._cure = ""
         self._unreadable: str | None = None
-        self._slice_seconds = NO_SLICE_SECONDS
+        self._is_live = False
+        # What a store says must be heard soon, too.
+        self._slice_seconds = NO_SLICE_SECONDS if tools.store is None else LIVE_SLICE_SECONDS
         self._woken = threading.Event()
 
     def stop_reading(self) -> None:
@@ -121,7 +123,7 @@ class Round:
             return True
         if work.is_starved:
             self._woken.wait(LIVE_SLICE_SECONDS)
-            return self._slice_seconds != NO_SLICE_SECONDS  # a plain round hears of no more permits
+            return self._is_live  # a plain round hears of no more permits
         next_start = work.next_start
         if next_start is None or (next_start - now > SHORT_WAIT_SECONDS and not work.holding.is_on):
             return False
@@ -136,6 +138,7 @@ class Round:
     def go_live(self, limits: Limits) -> None:
         """Go on for longer: the driver hears what is settled while the round runs, and can end it."""
         self.limits = limits
+        self._is_live = True
         self._slice_seconds = LIVE_SLICE_SECONDS
 
     def learn(self, proofs: list[int], permits: int) -> None:

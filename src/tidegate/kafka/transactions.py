@@ -177,6 +177,8 @@ def _open(kafka: Kafka, name: str, undelivered: Undelivered, batch_bytes: int | 
         producer.init_transactions(ANSWER_SECONDS)
     except KafkaException as error:
         blamed = log.blame(error.args[0])
+        if blamed.code() in _TAKEN:
+            raise BrokerUnreachable(f"the transactions {name} are being taken over", "it is tried again") from None
         raise translate(
             blamed, f"beginning the transactions {name}", kafka.bootstrap, reason=log.last_failure
         ) from None
@@ -261,6 +263,15 @@ _MAY_PASS = {
     KafkaError._UNKNOWN_TOPIC,
 }
 """Its topic is missing, or a right: both may come."""
+_TAKEN = {
+    KafkaError._FENCED,
+    KafkaError._STATE,
+    KafkaError._IN_PROGRESS,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+}
+"""Somebody of the same name began at the same moment: who asks last has it."""
 _LOST_COUNT = {KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID, KafkaError._STATE}
 """The client's count of what it sent is not the broker's."""
 _FINAL = {
