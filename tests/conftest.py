@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 # Where the tests run in the background Ctrl-C is ignored, and every process that they start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Every program that is started has a JVM of its own, which lives for seconds: it should not compile for hours.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 _BROKER = pytest.StashKey[Broker]()
 _REGISTRY = pytest.StashKey[RegistryServer]()

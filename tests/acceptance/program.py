@@ -124,7 +124,7 @@ def _clean_environment() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("TIDEGATE_", "PYSPARK_", "SPARK_")) or name == "TIDEGATE_CACHE"
+        if not name.startswith(("TIDEGATE_", "PYSPARK_", "SPARK_")) or name in ("TIDEGATE_CACHE", "SPARK_SUBMIT_OPTS")
     }
 
 
