@@ -39,6 +39,7 @@ bench: setup java jars
 	$(BIN)/python bench/throughput.py
 	$(BIN)/python bench/latency.py
 	$(BIN)/python bench/slow_sink.py
+	$(BIN)/python bench/exactly_once.py
 	$(BIN)/python bench/postgres.py
 
 proof: setup java jars
