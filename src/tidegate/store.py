@@ -22,7 +22,7 @@ class Outgoing(NamedTuple):
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     partition: int | None = None
-    """None: chosen by the key, as every Kafka client does."""
+    """None: chosen by the key, by the client's own rule, which is not that of Java's client."""
 
 
 @dataclass(eq=False)
