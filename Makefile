@@ -39,7 +39,9 @@ bench: setup java jars
 	$(BIN)/python bench/throughput.py
 	$(BIN)/python bench/latency.py
 	$(BIN)/python bench/slow_sink.py
+	$(BIN)/python bench/exactly_once.py
 	$(BIN)/python bench/postgres.py
+	$(BIN)/python bench/kafka_to_postgres.py
 
 proof: setup java jars
 	PROOF_SCHEDULES=50000 $(PYTEST) tests/unit/test_ledger.py

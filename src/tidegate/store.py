@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tidegate.records import Commit, Partition
@@ -22,10 +22,10 @@ class Outgoing(NamedTuple):
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     partition: int | None = None
-    """None: chosen by the key, as every Kafka client does."""
+    """None: chosen by the key, by the client's own rule, which is not that of Java's client."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Effect:
     """What one record has come to. Its parts are written all together, or not at all."""
 
@@ -33,7 +33,7 @@ class Effect:
     """What its sinks made of it, in order; empty where a filter dropped it, or the policy skips it."""
     copy: Outgoing | None = None
     """Its retry or dead-letter copy, where it failed."""
-    pass_id: str | None = field(default=None)
+    pass_id: str | None = None
     """Names this pass of a record that came from a retry or redrive topic; None for any other record.
 
     Where copies may come twice, a pass that is known already has no effect again.

@@ -14,9 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.docs.pages import ROOT, blocks
+from tests.postgres_server import Server
+from tests.support import visible
 from tidegate.cli.apps import load_app
 from tidegate.dev.broker import Broker
 from tidegate.kafka.admin import Admin
@@ -121,6 +124,8 @@ WHAT_EXAMPLES_SHOW = {
     "flat_map.py": "/1 1 x milk",
     "sqlite_resource.py": "",
     "current_record.py": "key=ann headers={'source': b'web'}",
+    "exactly_once_copy.py": "",
+    "to_postgres.py": "",
 }
 
 # One Spark for all of them: each start takes longer than all the work.
@@ -138,9 +143,15 @@ for path in sys.argv[1:]:
 
 
 @pytest.mark.timeout(240)
-def test_every_other_example_runs(broker: Broker, tmp_path: Path) -> None:
+def test_every_other_example_runs(broker: Broker, postgres: Server, tmp_path: Path) -> None:
     topic = f"docs-{uuid.uuid4().hex[:8]}"
-    Admin(Kafka(broker.bootstrap)).create_topic(topic)
+    dsn = f"{postgres.uri}&options=-csearch_path%3D{topic.replace('-', '_')}"
+    with psycopg.connect(dsn) as database:
+        database.execute(f"create schema {topic.replace('-', '_')}".encode())
+        database.execute("create table totals (name text primary key, amount numeric)")
+    admin = Admin(Kafka(broker.bootstrap))
+    admin.create_topic(topic)
+    admin.create_topic(f"{topic}-invoices")
     orders = [
         {"id": 1, "amount": 10, "items": {"tea": 2, "milk": 1}},
         {"id": 2, "amount": 1500, "items": {"boat": 1}},
@@ -149,9 +160,10 @@ def test_every_other_example_runs(broker: Broker, tmp_path: Path) -> None:
     produce(topic, messages, kafka=Kafka(broker.bootstrap))
     for name in WHAT_EXAMPLES_SHOW:
         program = (ROOT / "examples" / name).read_text(encoding="utf-8")
-        (tmp_path / name).write_text(program.replace('"orders"', f'"{topic}"'), encoding="utf-8")
+        program = program.replace('"orders"', f'"{topic}"').replace('"invoices"', f'"{topic}-invoices"')
+        (tmp_path / name).write_text(program, encoding="utf-8")
 
-    ended = run_python(["-c", RUN_ALL, *WHAT_EXAMPLES_SHOW], tmp_path, environment(broker))
+    ended = run_python(["-c", RUN_ALL, *WHAT_EXAMPLES_SHOW], tmp_path, {**environment(broker), "SHOP_DSN": dsn})
     assert ended.code == 0, ended.err
     assert ended.out.splitlines() == [f"{name} 0 2 2" for name in WHAT_EXAMPLES_SHOW]
     for name, shown in WHAT_EXAMPLES_SHOW.items():
@@ -160,6 +172,16 @@ def test_every_other_example_runs(broker: Broker, tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "orders.db")) as database:
         rows = database.execute("SELECT stable_id, id FROM orders ORDER BY id").fetchall()
     assert rows == [(f"store:{topic}:0:0", 1), (f"store:{topic}:0:1", 2)]
+    invoices = visible(admin, Kafka(broker.bootstrap), f"{topic}-invoices")
+    assert [(one.key, one.value) for one in invoices] == [
+        (b"1", b'{"order":1,"total":12.0}'),
+        (b"2", b'{"order":2,"total":1800.0}'),
+    ]
+    with psycopg.connect(dsn) as bills:
+        assert bills.execute("select id, amount, items from bills order by id").fetchall() == [
+            (order["id"], order["amount"], order["items"]) for order in orders
+        ]
+        assert bills.execute("select amount from totals").fetchall() == [(1510,)]
 
 
 def test_no_example_is_forgotten() -> None:

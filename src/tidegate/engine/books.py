@@ -120,26 +120,30 @@ class Books:
         """These were read, in this order, and are not settled."""
         with self._lock:
             if not self.is_closed:
-                for message in messages:
-                    self.ledgers[Partition(message.topic(), message.partition())].read_once(message.offset())
+                for partition, offsets in _by_partition(messages):
+                    read_once = self.ledgers[partition].read_once
+                    for record_offset in offsets:
+                        read_once(record_offset)
 
     def prefix(self, partition: Partition, through: Container[int], most: int) -> tuple[list[int], Position]:
         """Return the first open offsets of a partition, if they are through, and where these would lead."""
         with self._lock:
             return self.ledgers[partition].prefix(through, most)
 
-    def settle_each(self, records: Iterable[tuple[Message, int]]) -> None:
-        """These are settled, each with its place in `Counts`."""
+    def settle_each(self, messages: Iterable[Message], kinds: Mapping[int, int]) -> None:
+        """These are settled; `kinds` counts them by their place in `Counts`."""
         with self._lock:
             if self.is_closed:
                 return
-            for message, kind in records:
-                partition = Partition(message.topic(), message.partition())
-                self.ledgers[partition].settle(message.offset())
+            for partition, offsets in _by_partition(messages):
+                settle = self.ledgers[partition].settle
+                for record_offset in offsets:
+                    settle(record_offset)
                 self._parked.pop(partition, None)
-                if self._notes:
-                    self._notes.pop((partition, message.offset()), None)
-                self._counts[kind] += 1
+                for record_offset in offsets if self._notes else ():
+                    self._notes.pop((partition, record_offset), None)
+            for kind, number in kinds.items():
+                self._counts[kind] += number
 
     def settle_through(self, positions: Mapping[Partition, Position], kinds: Mapping[int, int]) -> None:
         """Everything before these marks is stored; `kinds` counts it by its place in `Counts`."""
@@ -311,6 +315,18 @@ class Books:
                 self._settle(self._batch[self._booked : at])
                 self._booked = at
                 return
+
+
+def _by_partition(messages: Iterable[Message]) -> list[tuple[Partition, list[int]]]:
+    """Return the offsets of each partition, in their order."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for message in messages:
+        key = message.topic(), message.partition()
+        if key in found:
+            found[key].append(message.offset())
+        else:
+            found[key] = [message.offset()]
+    return [(Partition(*key), offsets) for key, offsets in found.items()]
 
 
 def place(message: Message) -> Partition:

@@ -187,8 +187,7 @@ class Fates:
             self._books.settle(attempt.message, kind)
             return
         self._books.keep_open(attempt.message)
-        pending = Pending(outputs, message=attempt.message, kind=kind, attempt=attempt, pass_id=attempt.pass_id)
-        self.vault.put([pending])
+        self.vault.put([_pending(attempt, outputs, kind)])
 
     def take_answers(self) -> bool:
         """Take what the store has said since: what it took, and what it did not; True if there was such a record."""
@@ -295,14 +294,8 @@ class Fates:
         if self.vault is None or not self.vault.store.takes_copies:
             self._tools.copier.send(failed, self._answered)
             return
-        pending = Pending(
-            copy=self._tools.copier.copy_of(failed),
-            pass_id=attempt.pass_id,
-            message=attempt.message,
-            kind=self._kind(failed),
-            attempt=attempt,
-            failed=failed,
-        )
+        pending = _pending(attempt, [], self._kind(failed))
+        pending.copy, pending.failed = self._tools.copier.copy_of(failed), failed
         self.vault.put([pending])
 
     def _kind(self, failed: Failed) -> int:
@@ -354,6 +347,12 @@ class Fates:
             return time.monotonic() + CLOCK_AGAIN_SECONDS
         _, written_ms = message.timestamp()
         return (written_ms - self._broker_ahead_ms) / 1000 + delay
+
+
+def _pending(attempt: Attempt, outputs: list[Any], kind: int) -> Pending:
+    pending = Pending(outputs, attempt.message)
+    pending.kind, pending.attempt, pending.pass_id = kind, attempt, attempt.pass_id
+    return pending
 
 
 def _homes(lease: Lease, tools: Tools) -> dict[Partition, Home]:

@@ -112,7 +112,7 @@ class InOrder(Work):
                 outputs: list[Any] = []
                 hand.outputs = outputs
                 run(message.value())
-                lot.append(Pending(outputs, message=message))
+                lot.append(Pending(outputs, message))
                 handled += 1
                 if now() >= goes_at:
                     self._hand_over(lot, vault)

@@ -7,16 +7,16 @@ passes a record whose effect is still open.
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tidegate.context import Message
-from tidegate.engine.books import Books, place
+from tidegate.engine.books import Books
 from tidegate.engine.failure import say_where
 from tidegate.errors import BrokerRefused, BrokerUnreachable, Unavailable
 from tidegate.ledger import Home, decode, encode
@@ -35,15 +35,19 @@ AGAIN_SECONDS = 1.0
 MOST_WAITING = 50_000
 MOST_BYTES = 64_000_000
 """So much may wait for the store before nothing more is read."""
+GARBAGE_AFTER = 10_000
+"""Python looks for garbage each time that so many objects were made. What waits here are many small ones without a
+circle, and with the usual number (700) to look at them took a quarter of a record's time."""
 NO_LIMIT = 1_000_000_000
 NOWHERE = Position(-1)
 
 
-@dataclass(slots=True, eq=False)
 class Pending(Effect):
-    """A record that is through its functions, and what it has come to."""
+    """A record that is through its functions, and what it has come to.
 
-    message: Message = field(kw_only=True)
+    One is made per record, and most are ordinary: what others have besides is set where they are made.
+    """
+
     kind: int = 0
     """Its place in `Counts`."""
     attempt: Attempt | None = None
@@ -51,6 +55,10 @@ class Pending(Effect):
     failed: Failed | None = None
     """Where it is on its way to another topic."""
     done: Done = frozenset()
+
+    def __init__(self, outputs: Sequence[Any], message: Message) -> None:
+        self.outputs = outputs
+        self.message = message
 
 
 class Vault:
@@ -62,7 +70,8 @@ class Vault:
         self._homes = homes
         self._sealed: dict[Partition, Position] = {}
         """The marks that the store has, where it keeps them."""
-        self._through: dict[Partition, dict[int, Pending]] = {}
+        # By topic and number, which is a `Partition` too: to make one per record takes longer than all the rest.
+        self._through: defaultdict[tuple[str, int], dict[int, Pending]] = defaultdict(dict)
         self._waiting = 0
         self._bytes = 0
         self._first_at = 0.0
@@ -77,6 +86,8 @@ class Vault:
         """Records whose outputs the store has taken."""
         self.overtaken: str | None = None
         self.broken: BaseException | None = None
+        self._garbage_after: tuple[int, int, int] | None = None
+        """What was set before this round."""
         self._changed = threading.Condition()
         self._sealer = threading.Thread(target=self._serve, name="tidegate-seal", daemon=True)
 
@@ -91,6 +102,10 @@ class Vault:
             stood = {item.partition: self._stored(item, found.get(item.partition)) for item in lease.partitions}
             self._books.restart({partition: position for partition, position in stood.items() if position is not None})
             self._sealed = {partition: position or NOWHERE for partition, position in stood.items()}
+        self._garbage_after = gc.get_threshold()
+        first, *others = self._garbage_after
+        if first:  # 0: somebody has switched it off
+            gc.set_threshold(max(first, GARBAGE_AFTER), *others)
         self._sealer.start()
 
     def _stored(self, item: LeasedPartition, commit: Commit | None) -> Position | None:
@@ -105,8 +120,9 @@ class Vault:
         """These records are through, each partition's in order as far as they were run in order."""
         with self._changed:
             for pending in pendings:
-                self._through.setdefault(place(pending.message), {})[pending.message.offset()] = pending
-                self._bytes += len(pending.message.value() or b"")
+                message = pending.message
+                self._through[message.topic(), message.partition()][message.offset()] = pending
+            self._bytes += _size(pendings)
             if not self._waiting:
                 self._first_at = time.monotonic()
             self._waiting += len(pendings)
@@ -153,6 +169,8 @@ class Vault:
         if self._sealer.is_alive():
             self._sealer.join()
             self.store.end()
+        if self._garbage_after is not None:
+            gc.set_threshold(*self._garbage_after)
 
     # --- inside: the sealing thread
 
@@ -228,7 +246,7 @@ class Vault:
                 waiting = [pending for through in self._through.values() for pending in through.values()]
                 return waiting[: self._most], {}
             for partition, sealed in self._sealed.items():
-                through = self._through.get(partition, {})
+                through = self._through[partition]
                 offsets, position = self._books.prefix(partition, through, self._most - len(chosen))
                 chosen += [through[record_offset] for record_offset in offsets]
                 if position != sealed:
@@ -239,14 +257,15 @@ class Vault:
         self, chosen: list[Pending], positions: Mapping[Partition, Position], refused: Mapping[int, BaseException]
     ) -> None:
         """The store has taken these, but for the refused ones."""
-        taken = [pending for number, pending in enumerate(chosen) if number not in refused]
+        taken = [pending for number, pending in enumerate(chosen) if number not in refused] if refused else chosen
         for pending in taken:
             if pending.failed is not None:
                 say_where(pending.failed.failure, f"is written to {pending.failed.topic}")
+        kinds = Counter(pending.kind for pending in taken)
         if not self.store.keeps_progress:
-            self._books.settle_each([(one.message, one.kind) for one in taken])
+            self._books.settle_each([pending.message for pending in taken], kinds)
         elif taken or not refused:
-            self._books.settle_through(positions, Counter(pending.kind for pending in taken))
+            self._books.settle_through(positions, kinds)
             self._sealed |= positions
         self.taken += sum(1 for pending in taken if pending.outputs)
         self._remove(taken)
@@ -276,7 +295,12 @@ class Vault:
     def _remove(self, pendings: list[Pending]) -> None:
         with self._changed:
             for pending in pendings:
-                del self._through[place(pending.message)][pending.message.offset()]
-                self._bytes -= len(pending.message.value() or b"")
+                message = pending.message
+                del self._through[message.topic(), message.partition()][message.offset()]
+            self._bytes -= _size(pendings)
             self._waiting -= len(pendings)
             self._first_at = time.monotonic()
+
+
+def _size(pendings: list[Pending]) -> int:
+    return sum(len(pending.message.value() or b"") for pending in pendings)

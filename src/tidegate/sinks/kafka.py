@@ -15,6 +15,7 @@ from tidegate.store import Outgoing
 Topic = str | Callable[[Any], str]
 Key = Callable[[Any], bytes | str | None]
 HeaderValues = Mapping[str, str | bytes | None]
+_OTHER_BYTES = (bytearray, memoryview)
 _MOST_NAME = 249
 _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -92,7 +93,7 @@ def _encoded(value: Any) -> bytes | None:
         return value
     if isinstance(value, str):
         return value.encode()
-    if isinstance(value, bytearray | memoryview):
+    if isinstance(value, _OTHER_BYTES):
         return bytes(value)
     try:
         return orjson.dumps(value)
