@@ -4,7 +4,7 @@
 BIN := .venv/bin
 STAMP := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
-PROOF := $(addprefix tests/acceptance/test_, kills.py group.py commits_disturbed.py revoke.py failures.py parallel.py) tests/postgres/test_crashes.py
+PROOF := $(addprefix tests/acceptance/test_, kills.py group.py commits_disturbed.py revoke.py failures.py parallel.py exactly_once.py) tests/postgres/test_crashes.py
 REST := tests/postgres tests/broker tests/spark tests/acceptance tests/docs
 
 # The rings come in order, the quick ones first, whatever -j says.
