@@ -1,13 +1,24 @@
-"""An HTTP server that answers every POST after 5 ms and does nothing else. Usage: slow_server.py PORT_FILE"""
+"""An HTTP server that answers every POST after 5 ms. Usage: slow_server.py PORT_FILE
+
+A GET is answered at once with how many POSTs have come since the last GET, and the seconds from the first to the last.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from pathlib import Path
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 DELAY_SECONDS = 0.005
+
+
+class Seen:
+    """What has come since somebody asked."""
+
+    count = 0
+    first = last = 0.0
 
 
 class Slow(asyncio.Protocol):
@@ -30,7 +41,19 @@ class Slow(asyncio.Protocol):
             if len(self._data) < end + 4 + length:
                 return
             self._data = self._data[end + 4 + length :]
+            if head.startswith(b"get"):
+                self._tell()
+                continue
+            Seen.last = time.monotonic()
+            Seen.first = Seen.first if Seen.count else Seen.last
+            Seen.count += 1
             asyncio.get_running_loop().call_later(DELAY_SECONDS, self._answer)
+
+    def _tell(self) -> None:
+        body = f"{Seen.count} {Seen.last - Seen.first:.6f}".encode()
+        Seen.count = 0
+        if self._transport is not None:
+            self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
     def _answer(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
