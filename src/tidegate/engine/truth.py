@@ -77,6 +77,19 @@ class Truth:
         self._table.overwrite(moved)
         return Standing({**found.commits, **moved}, found.behind)
 
+    @property
+    def has_table(self) -> bool:
+        """Whether a database keeps the marks too."""
+        return self._table is not None
+
+    def enter(self, commits: Mapping[Partition, Commit]) -> Mapping[Partition, Commit]:
+        """Store where partitions are to begin that had no mark when they were read; return where they do begin.
+
+        Not by overwriting. Otherwise: two copies find nothing; one chooses, joins and writes rows; the other, which
+        was held up, sets the table back, and they are written again.
+        """
+        return commits if self._table is None or not commits else self._table.enter(commits)
+
     def overwrite(self, commits: Mapping[Partition, Commit]) -> None:
         """The group was moved by ourselves: so is what is stored beside it."""
         if self._table is not None and commits:

@@ -34,6 +34,11 @@ class PostgresProgress:
         with self._working() as connection:
             tables.overwrite_marks(connection, self._group, commits)
 
+    def enter(self, commits: Mapping[Partition, Commit]) -> dict[Partition, Commit]:
+        """Store marks of partitions that have none; return those that all of them have now."""
+        with self._working() as connection:
+            return tables.enter_marks(connection, self._group, commits)
+
     def unsent(self) -> int:
         """Return how many copies wait in the outbox to be sent to Kafka."""
         with self._working() as connection:

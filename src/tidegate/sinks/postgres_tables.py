@@ -152,6 +152,12 @@ def overwrite_marks(connection: Connection, group: str, commits: Mapping[Partiti
     )
 
 
+def enter_marks(connection: Connection, group: str, commits: Mapping[Partition, Commit]) -> dict[Partition, Commit]:
+    """Store marks where there are none; return what is stored for all of these afterwards, whoever stored it."""
+    _insert_marks(connection, group, sorted(commits), commits)
+    return read_marks(connection, group, commits)
+
+
 def _insert_marks(
     connection: Connection, group: str, new: Sequence[Partition], commits: Mapping[Partition, Commit]
 ) -> int:
