@@ -103,6 +103,12 @@ class Scene:
     def put(self, *places: tuple[Partition, int]) -> None:
         self.vault.put([Pending([f"{tp.number}:{at}"], message=Note(tp, at)) for tp, at in places])
 
+    def skip(self, tp: Partition, at: int) -> None:
+        """As a policy decides: it goes without an effect."""
+        pending = Pending([], Note(tp, at))
+        pending.kind = 3
+        self.vault.put([pending])
+
     def read(self, *places: tuple[Partition, int]) -> None:
         self.books.take([Note(tp, at) for tp, at in places])
 
@@ -144,9 +150,8 @@ def test_culprits_are_found_with_few_seals_and_everybody_else_gets_in_once(names
     while len(found) < 2:
         found += scene.drain()
         for one in found[-1:]:
-            # As the policy would decide: it goes without an effect.
             at = int(one.split(":")[1])
-            scene.vault.put([Pending([], message=Note(P, at), kind=3)])
+            scene.skip(P, at)
     assert scene.drain() == []
     assert found == ["0:137", "0:1600"]
     assert shelf.written == [f"0:{at}" for at in range(2000) if f"0:{at}" not in shelf.bad]
@@ -235,11 +240,11 @@ def test_no_order_of_ends_and_refusals_loses_doubles_or_overtakes(seed: int) -> 
         waiting = waiting[size:]
         for name in scene.drain():
             number, at = map(int, name.split(":"))
-            scene.vault.put([Pending([], message=Note(Partition("t", number), at), kind=3)])
+            scene.skip(Partition("t", number), at)
     while refused := scene.drain():
         for name in refused:
             number, at = map(int, name.split(":"))
-            scene.vault.put([Pending([], message=Note(Partition("t", number), at), kind=3)])
+            scene.skip(Partition("t", number), at)
     watching.set()
     watcher.join()
     assert shelf.marks == {P: count, Q: count}
