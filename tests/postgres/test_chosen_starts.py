@@ -1,4 +1,4 @@
-"""Where a group begins is chosen once: two copies that choose at the same moment move nothing back."""
+"""Where a group begins is decided once: two copies that decide at the same moment set nothing back."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tidegate.kafka.admin import Admin
 from tidegate.kafka.connection import Kafka
 from tidegate.ops.produce import Message, produce
 from tidegate.records import Commit, Partition, Position
+from tidegate.settings import Trust
 from tidegate.sinks.postgres_progress import PostgresProgress
 from tidegate.sinks.postgres_store import PostgresStore
 
@@ -64,23 +65,27 @@ class Place:
     def produce(self, count: int) -> None:
         produce(self.topic, (Message(str(number)) for number in range(count)), kafka=self.kafka)
 
-    def copy(self, starting: str, meanwhile: Callable[[], None] | None = None) -> Starting:
+    def copy(self, starting: str, meanwhile: Callable[[], None] | None = None, trust: Trust | None = None) -> Starting:
         """One copy of a program that is about to join."""
         table = Halting(self.database.dsn, self.group)
         table.meanwhile = meanwhile
         self.opened.append(table)
         source = tg.from_kafka(self.topic, group=self.group, starting=starting).source  # type: ignore[arg-type]
-        truth = Truth(self.admin, self.group, table, None)
+        truth = Truth(self.admin, self.group, table, trust)
         return Starting(self.admin, truth, source, Topics(self.admin.describe([self.topic])), "sinks")
 
-    def work(self, starting: str) -> None:
-        """A whole other copy: it chooses where to begin, and writes two rows."""
-        self.copy(starting).before_joining()
+    def work(self, starting: str, trust: Trust | None = None) -> None:
+        """A whole other copy: it decides where to begin, writes two rows, and lets the group follow."""
+        self.copy(starting, trust=trust).before_joining()
         sink = self.database.orders()
         store = PostgresStore([sink], self.group, lambda _: {})
         begun = store.begin([self.partition], b"")[self.partition]
         store.seal(effects(sink, begun.mark, begun.mark + 2), {self.partition: Commit(begun.mark + 2, begun.metadata)})
         store.discard()
+        self.move_group(begun.mark + 2)
+
+    def move_group(self, mark: int) -> None:
+        self.admin.commit_for_empty_group(self.group, {self.partition: (mark, "")})
 
     def stored(self) -> int:
         [(mark,)] = self.database.ask('select mark from tidegate_offsets where "group" = %s', self.group)
@@ -117,3 +122,15 @@ def test_a_member_that_chose_too_late_asks_again(place: Place) -> None:
     assert member.enter(start) != start
     assert place.stored() == 2
     assert member.find([place.partition], {}).committed == {place.partition: Position(2)}
+
+
+def test_of_two_copies_that_trust_the_group_one_sets_the_table_back(place: Place) -> None:
+    for _ in range(3):
+        place.work("earliest")
+    assert place.database.ids() == list(range(6))
+    place.move_group(1)
+
+    place.copy("none", lambda: place.work("none", trust="group"), trust="group").before_joining()
+
+    assert sorted(place.database.ids()) == [0, 1, 1, 2, 2, 3, 4, 5], "from 1 on, as the group was set, and no more"
+    assert place.stored() == 3, "what the other one wrote would be written a third time"

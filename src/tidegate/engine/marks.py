@@ -192,9 +192,8 @@ class MarkFinder:
         if not starts and not moves:
             return True
         try:
-            if self._starting.enter(starts) != starts:
-                return False  # somebody else has chosen meanwhile: that is found when we ask again
-            self._starting.overwrite(moves)
+            if self._starting.enter(starts) != starts or not self._starting.move(moves):
+                return False  # somebody else was quicker: what it stored is found when we ask again
         except DatabaseUnreachable as error:
             logger.warning("the marks cannot be stored yet: %s", error.happened, extra={"action": "marks_unread"})
             return False

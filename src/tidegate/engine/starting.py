@@ -185,9 +185,9 @@ class Starting:
         """Let partitions begin there, unless somebody was quicker; return where they do begin."""
         return self._truth.enter(commits)
 
-    def overwrite(self, commits: Mapping[Partition, Commit]) -> None:
-        """The group was moved by ourselves: so is what is stored beside its commits."""
-        self._truth.overwrite(commits)
+    def move(self, commits: Mapping[Partition, Commit]) -> bool:
+        """Let partitions that were found go on elsewhere; False if somebody has moved them since."""
+        return self._truth.move(commits)
 
     def _look_at(self, partitions: list[Partition]) -> tuple[Infos, dict[Partition, Log]]:
         """Return the topics and the logs of those partitions that exist, all of one moment."""
