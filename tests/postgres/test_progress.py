@@ -10,6 +10,7 @@ from tests.postgres.support import GROUP, P0, P1, Database, effects, mark, store
 from tests.postgres_server import LOCKED_USER, PASSWORD, Server
 from tidegate.records import Commit, Partition
 from tidegate.sinks.postgres_progress import PostgresProgress
+from tidegate.store import Overtaken
 
 
 def test_marks_are_read_and_overwritten(database: Database) -> None:
@@ -38,6 +39,26 @@ def test_an_overwrite_is_all_or_nothing(database: Database) -> None:
         progress.overwrite(mark(2) | mark(2**70, at=P1))
 
     assert progress.read([P0, P1]) == {P0: Commit(1, "")}
+    progress.close()
+
+
+def test_marks_are_moved_only_where_nobody_has_moved_them_since(database: Database) -> None:
+    sink = database.orders()
+    store, progress = store_of(sink), PostgresProgress(database.dsn, GROUP)
+    store.begin([P0], b"")
+    store.seal(effects(sink, 0, 5), mark(5))
+
+    assert progress.read([P0, P1]) == {P0: Commit(5, "")}
+    store.seal(effects(sink, 5, 7), mark(7))
+    assert not progress.move(mark(2) | mark(9, at=P1))
+    assert database.marks() == {P0: 7}, "all of them, or none"
+
+    progress.read([P0, P1])
+    assert progress.move(mark(2) | mark(9, at=P1))
+    assert database.marks() == {P0: 2, P1: 9}
+    with pytest.raises(Overtaken):
+        store.seal(effects(sink, 7, 8), mark(8))
+    assert not progress.move(mark(3) | mark(9, at=P1)), "what it wrote itself it has not read"
     progress.close()
 
 

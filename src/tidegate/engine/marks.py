@@ -114,7 +114,7 @@ class MarkFinder:
         resets = {one.partition: one.resume for one in losses if one.resume is not None}
         if found.waiting:
             self._not_before = time.monotonic() + ASK_AGAIN_SECONDS
-        if not self._commit({**found.chosen, **resets}, found.topic_ids, member):
+        if not self._commit(found.chosen, resets, found.topic_ids, member):
             self._not_before = time.monotonic() + ASK_AGAIN_SECONDS
             return []
         for positions, is_committed in ((found.committed, True), (found.chosen, True), (found.fresh, False)):
@@ -173,13 +173,28 @@ class MarkFinder:
         if self._unplaced.get(partition) == epoch:
             del self._unplaced[partition]
 
-    def _commit(self, positions: Mapping[Partition, Position], topic_ids: Mapping[str, str], member: Member) -> bool:
+    def _commit(
+        self,
+        chosen: Mapping[Partition, Position],
+        resets: Mapping[Partition, Position],
+        topic_ids: Mapping[str, str],
+        member: Member,
+    ) -> bool:
         """Commit chosen positions before the first lease: other members wait for them, and no crash chooses again."""
-        commits = {
-            tp: Commit(one.mark, self._starting.metadata_for(tp, one, topic_ids[tp.topic]))
-            for tp, one in positions.items()
-        }
-        if not commits:
+
+        def coded(positions: Mapping[Partition, Position]) -> dict[Partition, Commit]:
+            return {
+                tp: Commit(one.mark, self._starting.metadata_for(tp, one, topic_ids[tp.topic]))
+                for tp, one in positions.items()
+            }
+
+        starts, moves = coded(chosen), coded(resets)
+        if not starts and not moves:
             return True
-        self._starting.overwrite(commits)
-        return not member.commit_now(commits)
+        try:
+            if self._starting.enter(starts) != starts or not self._starting.move(moves):
+                return False  # somebody else was quicker: what it stored is found when we ask again
+        except DatabaseUnreachable as error:
+            logger.warning("the marks cannot be stored yet: %s", error.happened, extra={"action": "marks_unread"})
+            return False
+        return not member.commit_now({**starts, **moves})

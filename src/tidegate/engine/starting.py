@@ -109,7 +109,9 @@ class Starting:
         """Choose and commit positions for topics without any commit, if the group has no member."""
         infos = self._topics.infos
         if self._source.at is not None and self._source.at.always:
-            self._commit_from_outside(self._places(self._source.at.places), infos)
+            commits = self._coded(self._places(self._source.at.places), infos)
+            self._commit_from_outside(commits)
+            self._truth.overwrite(commits)
             return
         committed = self._truth.read(_partitions(infos)).commits
         unknown = _without_commit(infos, committed)
@@ -117,21 +119,28 @@ class Starting:
         if self._source.at is not None:
             chosen |= self._places([tp for tp in self._source.at.places if tp not in committed])
         try:
-            self._commit_from_outside(chosen, infos)
+            self._check_is_empty(chosen)
+            self._commit_from_outside(self._truth.enter(self._coded(chosen, infos)))
         except GroupHasMembers:
             logger.info("the group has members: they choose where %s begin", unknown, extra={"action": "start_left"})
             if self._source.pattern is not None:
                 self._topics.came_later(unknown)
 
-    def _commit_from_outside(self, chosen: Mapping[Partition, Position], infos: Infos) -> None:
+    def _check_is_empty(self, chosen: Mapping[Partition, Position]) -> None:
+        """Members choose for themselves: a table must not hear of our choice before the group has been asked."""
+        if chosen and self._truth.has_table and self._admin.group_members(self._source.group).members:
+            raise GroupHasMembers(f"group {self._source.group} has members", "let them choose where it begins")
+
+    def _commit_from_outside(self, commits: Mapping[Partition, Commit]) -> None:
         """Commit positions for a group without members; raises `GroupHasMembers` if it has some."""
-        commits = {
-            tp: Commit(one.mark, self.metadata_for(tp, one, infos[tp.topic].topic_id)) for tp, one in chosen.items()
-        }
         self._admin.commit_for_empty_group(
             self._source.group, {tp: (one.mark, one.metadata) for tp, one in commits.items()}
         )
-        self._truth.overwrite(commits)
+
+    def _coded(self, positions: Mapping[Partition, Position], infos: Infos) -> dict[Partition, Commit]:
+        return {
+            tp: Commit(one.mark, self.metadata_for(tp, one, infos[tp.topic].topic_id)) for tp, one in positions.items()
+        }
 
     # --- while running
 
@@ -172,9 +181,13 @@ class Starting:
             behind=standing_now.behind,
         )
 
-    def overwrite(self, commits: Mapping[Partition, Commit]) -> None:
-        """The group was moved by ourselves: so is what is stored beside its commits."""
-        self._truth.overwrite(commits)
+    def enter(self, commits: Mapping[Partition, Commit]) -> Mapping[Partition, Commit]:
+        """Let partitions begin there, unless somebody was quicker; return where they do begin."""
+        return self._truth.enter(commits)
+
+    def move(self, commits: Mapping[Partition, Commit]) -> bool:
+        """Let partitions that were found go on elsewhere; False if somebody has moved them since."""
+        return self._truth.move(commits)
 
     def _look_at(self, partitions: list[Partition]) -> tuple[Infos, dict[Partition, Log]]:
         """Return the topics and the logs of those partitions that exist, all of one moment."""

@@ -74,11 +74,29 @@ class Truth:
         if self._trust == "table":
             return Standing(found.commits, found.behind | set(found.differ))
         moved = {partition: committed[partition] for partition in found.differ}
-        self._table.overwrite(moved)
+        if not self._table.move(moved):
+            return self.read(wanted, require_stable=require_stable)  # another copy that was told the same was quicker
         return Standing({**found.commits, **moved}, found.behind)
 
+    @property
+    def has_table(self) -> bool:
+        """Whether a database keeps the marks too."""
+        return self._table is not None
+
+    def enter(self, commits: Mapping[Partition, Commit]) -> Mapping[Partition, Commit]:
+        """Store where partitions are to begin that had no mark when they were read; return where they do begin.
+
+        Not by overwriting. Otherwise: two copies find nothing; one chooses, joins and writes rows; the other, which
+        was held up, sets the table back, and they are written again.
+        """
+        return commits if self._table is None or not commits else self._table.enter(commits)
+
+    def move(self, commits: Mapping[Partition, Commit]) -> bool:
+        """Go on elsewhere, unless somebody has moved these since they were read: a driver may freeze in between."""
+        return self._table is None or not commits or self._table.move(commits)
+
     def overwrite(self, commits: Mapping[Partition, Commit]) -> None:
-        """The group was moved by ourselves: so is what is stored beside it."""
+        """A rewind has moved the group: so it does what is stored beside it, wherever that stands."""
         if self._table is not None and commits:
             self._table.overwrite(commits)
 

@@ -23,16 +23,33 @@ class PostgresProgress:
     def __init__(self, dsn: str | Secret, group: str, patience: Patience | None = None) -> None:
         self._link = Link(dsn, patience)
         self._group = group
+        self._versions: dict[Partition, int] = {}
+        """Of what was read last."""
 
     def read(self, partitions: Iterable[Partition]) -> dict[Partition, Commit]:
         """Return what is stored; partitions about which nothing is known are left out."""
         with self._working() as connection:
-            return tables.read_marks(connection, self._group, partitions)
+            stored = tables.read_marks(connection, self._group, partitions)
+        self._versions = {one: version for one, (_, version) in stored.items()}
+        return {one: commit for one, (commit, _) in stored.items()}
 
     def overwrite(self, commits: Mapping[Partition, Commit]) -> None:
         """Store marks whatever was there, all or none, and shut out every round that read them before."""
         with self._working() as connection:
             tables.overwrite_marks(connection, self._group, commits)
+
+    def move(self, commits: Mapping[Partition, Commit]) -> bool:
+        """Do the same, unless somebody has moved one of them since all were read; tell whether it was done."""
+        with self._working() as connection:
+            is_moved = tables.move_marks(connection, self._group, commits, self._versions)
+            if not is_moved:
+                connection.rollback()
+        return is_moved
+
+    def enter(self, commits: Mapping[Partition, Commit]) -> dict[Partition, Commit]:
+        """Store marks of partitions that have none; return those that all of them have now."""
+        with self._working() as connection:
+            return tables.enter_marks(connection, self._group, commits)
 
     def unsent(self) -> int:
         """Return how many copies wait in the outbox to be sent to Kafka."""

@@ -101,17 +101,19 @@ def take_over(
     return {Partition(topic, number): (Commit(mark, text), version) for topic, number, mark, text, version in rows}
 
 
-def read_marks(connection: Connection, group: str, partitions: Iterable[Partition]) -> dict[Partition, Commit]:
-    """Return what is stored for these partitions; those about which nothing is known are left out."""
+def read_marks(
+    connection: Connection, group: str, partitions: Iterable[Partition]
+) -> dict[Partition, tuple[Commit, int]]:
+    """Return what is stored for these partitions, and its version; those about which nothing is known are left out."""
     rows = connection.execute(
         """
-        select stored.topic, stored.partition, mark, metadata from tidegate_offsets as stored
+        select stored.topic, stored.partition, mark, metadata, version from tidegate_offsets as stored
         join unnest(%s::text[], %s::integer[]) as wanted (topic, partition) using (topic, partition)
         where "group" = %s
         """,
         [*_columns(sorted(set(partitions))), group],
     )
-    return {Partition(topic, number): Commit(mark, text) for topic, number, mark, text in rows}
+    return {Partition(topic, number): (Commit(mark, text), version) for topic, number, mark, text, version in rows}
 
 
 def move_marks(
@@ -150,6 +152,12 @@ def overwrite_marks(connection: Connection, group: str, commits: Mapping[Partiti
         """,
         [group, *_columns(ordered), *_stored(ordered, commits)],
     )
+
+
+def enter_marks(connection: Connection, group: str, commits: Mapping[Partition, Commit]) -> dict[Partition, Commit]:
+    """Store marks where there are none; return what is stored for all of these afterwards, whoever stored it."""
+    _insert_marks(connection, group, sorted(commits), commits)
+    return {one: commit for one, (commit, _) in read_marks(connection, group, commits).items()}
 
 
 def _insert_marks(
