@@ -33,6 +33,7 @@ from tidegate.ops.dead_letters import DeadLetter, dead_letters
 from tidegate.ops.offsets import GroupOffsets, offsets
 from tidegate.ops.produce import Delivery, Message, produce
 from tidegate.ops.redrive import RedriveReport, redrive
+from tidegate.ops.rewind import RewindPlan, rewind
 from tidegate.pipeline import Pipeline, from_kafka
 from tidegate.places import at
 from tidegate.policy import dead_letter, hold, retry, retry_later, skip, stop
@@ -73,6 +74,7 @@ __all__ = [
     "Reject",
     "Report",
     "Resource",
+    "RewindPlan",
     "Secret",
     "SettingsError",
     "SparkFailed",
@@ -104,6 +106,7 @@ __all__ = [
     "resource",
     "retry",
     "retry_later",
+    "rewind",
     "secret",
     "skip",
     "stop",

@@ -41,6 +41,12 @@ def is_own(name: str) -> bool:
     return _OWN.fullmatch(name) is not None
 
 
+def belongs_to(name: str, group: str) -> bool:
+    """Whether this is one of the topics that Tidegate writes for this group."""
+    match = _OWN.fullmatch(name)
+    return match is not None and match.group(1) == group
+
+
 def delay_of(topic: str, group: str) -> float | None:
     """Return the delay of a retry topic of this group; 0 for its redrive topic; None for any other topic."""
     match = _OWN.fullmatch(topic)

@@ -68,28 +68,33 @@ def spellings(command: Any) -> set[str]:
     return found - {"-h", "--help"}
 
 
+def cli_sections() -> dict[str, str]:
+    """The two pages of the command line, as one."""
+    return sections("docs/cli.md") | sections("docs/cli-groups.md")
+
+
 def words(page: str) -> set[str]:
     return set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", page))
 
 
 def test_the_commands_of_the_page_are_those_of_the_program() -> None:
     families = {name.split()[0] for name in COMMANDS}
-    assert families <= set(sections("docs/cli.md"))
+    assert families <= set(cli_sections())
     in_table = set(re.findall(r"^\| \[`(\w+)`\]", text("docs/cli.md"), re.MULTILINE))
     assert in_table == families
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_described_with_every_option(name: str) -> None:
-    page = sections("docs/cli.md")
+    page = cli_sections()
     section = page[name.split(maxsplit=1)[0]]
-    assert f"`{name}" in text("docs/cli.md")
+    assert f"`{name}" in text("docs/cli.md") + text("docs/cli-groups.md")
     assert spellings(COMMANDS[name]) <= words(section) | words(page[SHARED])
 
 
 @pytest.mark.parametrize("family", sorted({name.split()[0] for name in COMMANDS}))
 def test_no_option_is_described_that_a_command_does_not_have(family: str) -> None:
-    prose = re.sub(r"^```.*?^```$", "", sections("docs/cli.md")[family], flags=re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"^```.*?^```$", "", cli_sections()[family], flags=re.DOTALL | re.MULTILINE)
     described = {word for code in re.findall(r"`([^`]+)`", prose) for word in words(code) if word != "-N"}
     known = {word for name, command in COMMANDS.items() if name.split()[0] == family for word in spellings(command)}
     assert described <= known

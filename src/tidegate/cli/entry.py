@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tidegate.cli import broker, check, dead, demo, offsets, produce, run, tail, topics
+from tidegate.cli import broker, check, dead, demo, offsets, produce, rewind, run, tail, topics, watch
 from tidegate.cli.common import safe
 from tidegate.errors import TidegateError
 from tidegate.settings import ask_for_debug, debug_asked
@@ -49,7 +49,7 @@ app = typer.Typer(
 )
 
 # Every family of commands: a module with `register(app)`.
-COMMANDS: tuple[ModuleType, ...] = (demo, run, broker, topics, produce, tail, offsets, dead, check)
+COMMANDS: tuple[ModuleType, ...] = (demo, run, broker, topics, produce, tail, offsets, watch, rewind, dead, check)
 for _family in COMMANDS:
     _family.register(app)
 
