@@ -23,7 +23,7 @@ def work(value):
 
     time.sleep(seconds)
     number = int(value)
-    fails_always, fails_once = number % 50 == 7, number % 50 == 13
+    fails_always, fails_once = number % 50 == 7, number % 50 == 14
     if failing and (fails_always or (fails_once and tg.current().attempt == 1)):
         raise ValueError("no good")
     return {"id": number}
