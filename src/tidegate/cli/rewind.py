@@ -36,10 +36,7 @@ def rewind(
 
     Other groups stay where they are. Only records that are still retained can be had again.
 
-    Examples:
-        tidegate rewind billing --topic orders --to 2026-11-16T08:00Z
-
-        tidegate rewind billing --topic orders --partition 3 --to -1000 --dry-run
+    For example: tidegate rewind billing --topic orders --to 2026-11-16T08:00Z
     """
     admin = chosen_cluster(bootstrap, client).admin
     plan = plan_rewind(admin, group, to, topic, partition)
