@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tidegate.context import Hand, take_in_hand
-from tidegate.sinks.postgres import PostgresSink, Row
+from tests.postgres.support import made
+from tidegate.sinks.postgres import PostgresSink
 from tidegate.sinks.postgres_values import JsonText
 
 DSN = "postgresql://clerk:hunter2@db.example.com:6432/shop"
@@ -89,19 +89,6 @@ DEFAULTS = [
 @pytest.mark.parametrize(("options", "chosen"), DEFAULTS)
 def test_the_choice_follows_the_key(options: dict[str, Any], chosen: str) -> None:
     assert tg.postgres(DSN, **options).target.on_conflict == chosen
-
-
-def made(sink: PostgresSink, value: object) -> Row:
-    hand = Hand("billing")
-    hand.outputs = []
-    take_in_hand(hand)
-    try:
-        sink(value)
-    finally:
-        take_in_hand(None)
-    [row] = hand.outputs
-    assert isinstance(row, Row)
-    return row
 
 
 def test_a_value_becomes_one_row_for_its_target() -> None:

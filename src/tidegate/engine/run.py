@@ -114,7 +114,13 @@ def run_pipeline(
                 clock,
                 _open_purse(settings, is_live=desk is not None),
                 _open_backer(
-                    plan, kafka, source.group, settings, starting, events, least_taken(admin, [*outputs, *own.delays])
+                    plan,
+                    kafka,
+                    source.group,
+                    settings,
+                    starting,
+                    events,
+                    lambda: least_taken(admin, [*outputs, *own.delays]),
                 ),
             ),
             Committer(board, starting.metadata),
@@ -168,7 +174,13 @@ def _open_purse(settings: Settings, *, is_live: bool) -> Purse | None:
 
 
 def _open_backer(
-    plan: Plan, kafka: Kafka, group: str, settings: Settings, starting: Starting, events: Events, batch_bytes: int
+    plan: Plan,
+    kafka: Kafka,
+    group: str,
+    settings: Settings,
+    starting: Starting,
+    events: Events,
+    batch_bytes: Callable[[], int],
 ) -> Backer | None:
     """Back the rounds, where sinks write in bulk."""
     if not plan.collecting:
@@ -181,7 +193,7 @@ def _open_backer(
         starting.topic_id,
         events.put,
         in_transactions=rounds_commit(plan),
-        batch_bytes=batch_bytes,
+        batch_bytes=batch_bytes(),
     )
 
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tidegate.errors import BrokerUnreachable, Reject
 from tidegate.kafka.connection import Kafka, translate
-from tidegate.kafka.transactions import DELIVERY_SECONDS, MOST_BYTES, batch_size, refused
+from tidegate.kafka.transactions import DELIVERY_SECONDS, MOST_BYTES, Noting, batch_size, produce, refused
 from tidegate.records import Commit, Partition
-from tidegate.store import Effect, Outgoing, Store
-
-_QUEUE_WAIT_SECONDS = 0.1
-_ANY_PARTITION = -1
-
-Noting = Callable[[KafkaError | None, Message | None], None]
+from tidegate.store import Effect, Store
 
 
 class Outputs(Store):
@@ -68,7 +63,10 @@ class Outputs(Store):
             for number, effect in effects.items():
                 noting = self._noting(number, failed)
                 for output in effect.outputs:
-                    self._send(producer, output, noting)
+                    try:
+                        produce(producer, output, noting)
+                    except KafkaException as error:  # refused before it was queued: too large, or no such partition
+                        noting(error.args[0], None)
             unanswered = producer.flush(DELIVERY_SECONDS + 2)
         except (KafkaException, SystemError) as error:
             # The producer itself has ended; what was not acknowledged is written again by a new one.
@@ -92,21 +90,3 @@ class Outputs(Store):
                 failed[number] = refused(error, self._kafka.bootstrap)
 
         return delivered
-
-    @staticmethod
-    def _send(producer: Producer, output: Outgoing, delivered: Noting) -> None:
-        topic, value, key, headers, partition = output
-        number = _ANY_PARTITION if partition is None else partition
-        while True:
-            try:
-                if headers:
-                    producer.produce(topic, value, key, number, delivered, headers=list(headers))
-                else:  # to hand over an empty list takes as long as all the rest
-                    producer.produce(topic, value, key, number, delivered)
-            except BufferError:
-                producer.poll(_QUEUE_WAIT_SECONDS)
-            except KafkaException as error:  # refused before it was queued: too large, or no such partition
-                delivered(error.args[0], None)
-                return
-            else:
-                return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -32,6 +32,7 @@ _ANY_PARTITION = -1
 MOST_TRIES = 4
 FLUSH_SECONDS = 0.1
 
+Noting = Callable[[KafkaError | None, Message | None], None]
 Undelivered = list[tuple[KafkaError, Outgoing]]
 
 
@@ -81,7 +82,7 @@ class Transactions(Store):
         producer.begin_transaction()
         for effect in effects:
             for output in outputs_of(effect):
-                _produce(producer, output)
+                produce(producer, output)
         if commits:
             producer.send_offsets_to_transaction(_offsets(commits), self._membership, ANSWER_SECONDS)
         # The commit itself would wait for what can no longer be delivered behind a record that was refused.
@@ -185,15 +186,16 @@ def _open(kafka: Kafka, name: str, undelivered: Undelivered, batch_bytes: int | 
     return producer
 
 
-def _produce(producer: Producer, output: Outgoing) -> None:
+def produce(producer: Producer, output: Outgoing, delivered: Noting | None = None) -> None:
+    """Hand one output to the client, waiting for room; `delivered` hears what became of it, else the producer's own."""
     topic, value, key, headers, partition = output
     number = _ANY_PARTITION if partition is None else partition
     while True:
         try:
             if headers:
-                producer.produce(topic, value, key, number, headers=list(headers))
+                producer.produce(topic, value, key, number, delivered, headers=list(headers))
             else:  # to hand over an empty list takes as long as all the rest
-                producer.produce(topic, value, key, number)
+                producer.produce(topic, value, key, number, delivered)
         except BufferError:
             producer.poll(_QUEUE_WAIT_SECONDS)
         else:
