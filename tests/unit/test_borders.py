@@ -21,12 +21,13 @@ LAYERS = [
     {"context", "policy"},
     {"steps", "formats", "store"},
     {"async_steps", "lists", "sinks"},
-    {"kafka"},
+    {"kafka", "history"},
     {"pipeline"},
     {"engine"},
     {"ops"},
     {"dev"},
     {"testing"},
+    {"web"},
     {"", "cli"},
 ]
 # `Pipeline.run` starts the engine, which is built on pipelines: one lazy import, in one place.
