@@ -1,0 +1,27 @@
+"""Which history the settings name."""
+
+from __future__ import annotations
+
+from tidegate.history.link import check_address
+from tidegate.history.store import History
+from tidegate.secrets import Secret
+from tidegate.settings import state_folder
+
+OFF = "off"
+_DEFAULT = "sqlite"
+_FILE = "history.sqlite"
+
+
+def chosen_history(setting: str | Secret) -> History | None:
+    """Return the history that the setting `history` names; None where it is off.
+
+    Nothing is opened yet, but what never can work is refused: a URL that names no database we know, a missing driver.
+    A secret is not read before it is needed.
+    """
+    if isinstance(setting, Secret):
+        return History(setting)
+    if setting == OFF:
+        return None
+    place = str(state_folder() / _FILE) if setting == _DEFAULT else setting
+    check_address(place)
+    return History(place)
