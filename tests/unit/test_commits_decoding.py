@@ -10,9 +10,11 @@ from tidegate.kafka.commits import (
     CommitKey,
     CommitSeen,
     CommitValue,
+    GroupSeen,
     LayoutError,
     commits_partition,
     decode_commit,
+    decode_group,
     decode_key,
     decode_value,
 )
@@ -98,6 +100,52 @@ def test_the_zero_byte_that_a_c_client_adds_is_taken_off() -> None:
 def test_an_unknown_version_is_refused() -> None:
     with pytest.raises(LayoutError, match="version 5"):
         decode_value(struct.pack(">hq", 5, 42))
+
+
+GROUP_KEY = struct.pack(">h", 2) + text("billing")
+NOTHING = struct.pack(">h", -1)
+
+
+def group_value(version: int, protocol_type: str = "consumer", members: int = 0, leader: bytes = NOTHING) -> bytes:
+    head = struct.pack(">h", version) + text(protocol_type) + struct.pack(">i", 7)
+    since = long_number(AT_MS) if version >= 2 else b""
+    return head + text("range") + leader + since + struct.pack(">i", members)
+
+
+def short(value: str) -> bytes:
+    return bytes([len(value) + 1]) + value.encode()
+
+
+GROUPS: list[tuple[bytes | None, int | None, str]] = [
+    # bytes, empty since, because
+    (group_value(3), AT_MS, "the last member has left"),
+    (group_value(2), AT_MS, "2 is the first that says since when"),
+    (group_value(1), None, "1 does not say it"),
+    (group_value(3, members=1, leader=text("me")), None, "it has a member"),
+    (group_value(3, protocol_type=""), None, "nobody ever joined"),
+    (
+        struct.pack(">h", 4)
+        + short("consumer")
+        + struct.pack(">i", 7)
+        + b"\x00\x00"
+        + long_number(AT_MS)
+        + b"\x01\x00",
+        AT_MS,
+        "4 has short lengths, and 0 for what is missing",
+    ),
+    (struct.pack(">h", 9) + b"who knows", None, "a version from the future"),
+    (None, None, "the group is gone"),
+]
+
+
+@pytest.mark.parametrize(("stored", "since", "because"), GROUPS, ids=[row[2] for row in GROUPS])
+def test_since_when_a_group_has_no_members(stored: bytes | None, since: int | None, because: str) -> None:
+    assert decode_group(GROUP_KEY, stored) == GroupSeen("billing", since), because
+
+
+@pytest.mark.parametrize("other", [key(), struct.pack(">h", 3) + text("billing"), None])
+def test_other_records_say_nothing_about_a_group(other: bytes | None) -> None:
+    assert decode_group(other, b"anything") is None
 
 
 @pytest.mark.parametrize("size", range(2, 20))

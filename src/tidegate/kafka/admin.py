@@ -30,6 +30,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client 
 from tidegate.errors import BrokerUnreachable, GroupHasMembers, TidegateError, TopicMissing
 from tidegate.kafka.committed import CommittedReader
 from tidegate.kafka.connection import ClientLog, Kafka, translate
+from tidegate.kafka.groups import GroupInfo, GroupMember, group_info
 from tidegate.records import Commit, Partition
 
 __all__ = ["Admin", "Commit", "GroupInfo", "GroupMember", "TopicInfo"]
@@ -42,7 +43,7 @@ _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # th
 
 _GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 # A topic made a moment ago answers so until all parts of the cluster know its leaders.
-_NO_LEADER_YET = {
+NO_LEADER_YET = {
     *_GONE,
     KafkaError._NOENT,
     KafkaError.FENCED_LEADER_EPOCH,
@@ -93,26 +94,6 @@ class TopicInfo:
         return Partition(self.name, number)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMember:
-    """One process of a group."""
-
-    member_id: str
-    client_id: str
-    host: str
-    instance: str | None
-    partitions: tuple[Partition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
-    """A group's state (`stable`, `empty`, `dead` if nobody ever used it, ...) and its members."""
-
-    group: str
-    state: str
-    members: tuple[GroupMember, ...]
-
-
 class Admin:
     """Asks a cluster, and waits at most `timeout_seconds` for each answer."""
 
@@ -134,6 +115,11 @@ class Admin:
         `call` gets the client and how many seconds it may take.
         """
         return self._ask(where, lambda: call(self._client, self._timeout))
+
+    def cluster_id(self) -> str:
+        """Return Kafka's own id of this cluster."""
+        asked = self._ask("asking who it is", lambda: {0: self._client.describe_cluster(request_timeout=self._timeout)})
+        return str(asked[0].cluster_id)
 
     def topics(self) -> list[TopicInfo]:
         """Return every topic of the cluster by name, internal ones included."""
@@ -239,22 +225,14 @@ class Admin:
 
     def group_members(self, group: str) -> GroupInfo:
         """Return the group's state and members; a group that nobody ever used is `dead` and empty."""
+        # A question for a group's coordinator that waits while its broker comes back may end the whole process: the
+        # client frees it twice (librdkafka #4605, #5397). So it is asked only where a broker has just answered.
+        self.cluster_id()
         answers = self._ask(
             f"describing group {group}",
             lambda: self._client.describe_consumer_groups([group], request_timeout=self._timeout),
         )
-        found = answers[group]
-        members = tuple(
-            GroupMember(
-                member.member_id,
-                member.client_id,
-                member.host.lstrip("/"),
-                member.group_instance_id,
-                tuple(sorted(Partition(each.topic, each.partition) for each in member.assignment.topic_partitions)),
-            )
-            for member in found.members
-        )
-        return GroupInfo(group, found.state.name.lower(), members)
+        return group_info(group, answers[group])
 
     def groups(self) -> list[str]:
         """Return the names of all consumer groups that the cluster knows."""
@@ -309,7 +287,7 @@ class Admin:
                 )
                 return {Partition(at.topic, at.partition): found.offset for at, found in answers.items()}
             except KafkaException as error:
-                if error.args[0].code() not in _NO_LEADER_YET:
+                if error.args[0].code() not in NO_LEADER_YET:
                     raise self._ours(error, where) from error
                 self._check_exist([Partition(at.topic, at.partition) for at in wanted])
                 if time.monotonic() > deadline:

@@ -54,6 +54,15 @@ class CommitValue:
     committed_at_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class GroupSeen:
+    """What a coordinator stored about a group of the classic protocol."""
+
+    group: str
+    empty_since_ms: int | None
+    """Since when it has had no members; None where it has some, where nobody ever joined it, or it is gone."""
+
+
 class LayoutError(ValueError):
     """The bytes are of a version that this decoder does not know."""
 
@@ -90,6 +99,29 @@ def decode_commit(key: bytes | None, value: bytes | None, log_offset: int) -> Co
     # confluent-kafka sends the zero byte that ends its C text along, and hides it again when it reads.
     metadata = found.metadata.removesuffix("\0")
     return CommitSeen(decoded.group, decoded.partition, found.mark, metadata, found.committed_at_ms, log_offset)
+
+
+def decode_group(key: bytes | None, value: bytes | None) -> GroupSeen | None:
+    """Return what a record of `__consumer_offsets` says about a classic group, or None if it is no such record."""
+    reader = _Bytes(key or b"\xff\xff")
+    if reader.number(">h") != 2:
+        return None
+    group = reader.text()
+    if value is None:
+        return GroupSeen(group, None)
+    fields = _Bytes(value)
+    version = fields.number(">h")
+    if not 2 <= version <= 4:
+        return GroupSeen(group, None)  # older ones do not say since when
+    is_compact = version >= 4
+    text = fields.compact_text if is_compact else fields.text
+    protocol_type = text()
+    fields.number(">i")  # the generation
+    text()  # the way in which partitions are shared out
+    text()  # the leader
+    since = fields.number(">q")
+    members = fields.compact_count() if is_compact else fields.number(">i")
+    return GroupSeen(group, since if protocol_type and since >= 0 and members == 0 else None)
 
 
 def commits_partition(group: str, partitions: int) -> int:
@@ -156,11 +188,15 @@ class _Bytes:
         return int(value)
 
     def text(self) -> str:
-        return self._take(self.number(">h")).decode()
+        """Read a text; one that is missing is empty."""
+        return self._take(max(0, self.number(">h"))).decode()
 
     def compact_text(self) -> str:
         """Read a text of the flexible versions: its length plus one as a varint, then its bytes."""
-        return self._take(self._varint() - 1).decode()
+        return self._take(self.compact_count()).decode()
+
+    def compact_count(self) -> int:
+        return max(0, self._varint() - 1)
 
     def _varint(self) -> int:
         value = shift = 0

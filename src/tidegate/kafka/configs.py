@@ -43,3 +43,13 @@ class TopicConfigs:
             f"changing the settings of topic {topic}",
             lambda client, seconds: client.incremental_alter_configs([resource], request_timeout=seconds),
         )
+
+
+def broker_setting(admin: Admin, name: str) -> str | None:
+    """Return a setting of the cluster's brokers, as the first of them has it."""
+    where = "reading the settings of the brokers"
+    cluster = admin.ask(where, lambda client, seconds: {"": client.describe_cluster(request_timeout=seconds)})[""]
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(cluster.nodes[0].id))
+    found = admin.ask(where, lambda client, seconds: client.describe_configs([resource], request_timeout=seconds))
+    entry = next(iter(found.values())).get(name)
+    return None if entry is None else entry.value

@@ -156,6 +156,7 @@ class Kafka:
             own["oauth_cb"] = log.token_source(fetch)
         return {
             "bootstrap.servers": self.bootstrap,
+            "client.id": "tidegate",  # by which people know our members and requests in every other tool
             "log_level": 3,
             "logger": log,
             "error_cb": log.note_error,

@@ -129,6 +129,14 @@ class Member:
         return membership_of(self._consumer.consumer_group_metadata())
 
     @property
+    def member_id(self) -> str:
+        """The name that the group gave us; empty before it has, and after we have left."""
+        try:
+            return self._consumer.memberid() or ""
+        except RuntimeError:  # it is closed
+            return ""
+
+    @property
     def is_committing(self) -> bool:
         """Whether a commit is on its way; its answer comes through `poll`.
 

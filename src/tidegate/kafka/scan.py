@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
@@ -32,6 +32,21 @@ class SeenRecord:
     timestamp: datetime | None
 
 
+def looking(kafka: Kafka, **more: str | int) -> dict[str, Any]:
+    """Return the settings of a consumer that reads committed records, joins no group and commits nothing."""
+    ours: dict[str, str | int] = {
+        "group_id": "tidegate-scan",  # the client insists on a name; nothing is ever asked of this group
+        "enable_auto_commit": False,
+        "enable_auto_offset_store": False,
+        "auto_offset_reset": "error",
+        "max_poll_interval_ms": 86_400_000,  # it is no member, so nobody waits for it
+        "isolation_level": "read_committed",
+        "enable_partition_eof": True,
+        "fetch_queue_backoff_ms": 10,
+    }
+    return kafka.client(**{**ours, **more})
+
+
 class Scan:
     """Some partitions, read from `starts` on; committed records only. Joins no group and commits nothing.
 
@@ -51,16 +66,7 @@ class Scan:
         self._timeout = timeout_seconds
         self._until = until
         self._unfinished = {at for at, start in starts.items() if until is None or start < until[at]}
-        settings = kafka.client(
-            group_id="tidegate-scan",  # the client insists on a name; nothing is ever asked of this group
-            enable_auto_commit=False,
-            enable_auto_offset_store=False,
-            auto_offset_reset="error",
-            max_poll_interval_ms=86_400_000,  # it is no member, so nobody waits for it
-            isolation_level="read_committed",
-            enable_partition_eof=True,
-            fetch_queue_backoff_ms=10,
-        )
+        settings = looking(kafka)
         self._log: ClientLog = settings["logger"]
         with translated("connecting", self._bootstrap):
             self._consumer = Consumer(settings)

@@ -39,6 +39,12 @@ class PartitionLag:
     verdict: Verdict
     why: str
     """The verdict in a sentence, with its figures."""
+    moved_at: datetime | None = None
+    """When the mark came to where it is: the time of its commit, or of the look that first saw it there."""
+    still_seconds: float | None = None
+    """For how long the mark has not moved although records wait; 0 where it moves, or nothing waits."""
+    rewound_from: int | None = None
+    """Where the mark was before it went back; None again when it is there."""
 
 
 @dataclass(frozen=True, slots=True)
