@@ -1,0 +1,1 @@
+"""The dashboard: the same frozen objects as pages that keep themselves up to date."""
