@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegate.context import Resource, current, resource
+from tidegate.engine.control import Control
 from tidegate.errors import (
     BatchFailed,
     BrokerRefused,
@@ -11,11 +12,13 @@ from tidegate.errors import (
     DatabaseRefused,
     DatabaseUnreachable,
     DeliveryFailed,
+    HistoryBroken,
     JavaMissing,
     NoStartingOffset,
     OffsetsDiffer,
     RecordsLost,
     Reject,
+    RewindRefused,
     SettingsError,
     SparkFailed,
     Stalled,
@@ -30,12 +33,14 @@ from tidegate.errors import (
 from tidegate.formats import Registry, avro, json, registry, text, to_avro
 from tidegate.kafka.connection import Kafka
 from tidegate.ops.dead_letters import DeadLetter, dead_letters
+from tidegate.ops.lag import lag
+from tidegate.ops.model import GroupLag, PartitionLag
 from tidegate.ops.offsets import GroupOffsets, offsets
 from tidegate.ops.produce import Delivery, Message, produce
 from tidegate.ops.redrive import RedriveReport, redrive
 from tidegate.ops.rewind import RewindPlan, rewind
 from tidegate.pipeline import Pipeline, from_kafka
-from tidegate.places import at
+from tidegate.places import at, from_table
 from tidegate.policy import dead_letter, hold, retry, retry_later, skip, stop
 from tidegate.records import Failure, Partition, Record, Report
 from tidegate.secrets import Secret, secret
@@ -50,6 +55,7 @@ __all__ = [
     "BatchFailed",
     "BrokerRefused",
     "BrokerUnreachable",
+    "Control",
     "CopyRefused",
     "DatabaseRefused",
     "DatabaseUnreachable",
@@ -57,7 +63,9 @@ __all__ = [
     "Delivery",
     "DeliveryFailed",
     "Failure",
+    "GroupLag",
     "GroupOffsets",
+    "HistoryBroken",
     "HttpError",
     "HttpTimeout",
     "JavaMissing",
@@ -66,6 +74,7 @@ __all__ = [
     "NoStartingOffset",
     "OffsetsDiffer",
     "Partition",
+    "PartitionLag",
     "Pipeline",
     "Record",
     "RecordsLost",
@@ -75,6 +84,7 @@ __all__ = [
     "Report",
     "Resource",
     "RewindPlan",
+    "RewindRefused",
     "Secret",
     "SettingsError",
     "SparkFailed",
@@ -94,10 +104,12 @@ __all__ = [
     "dead_letter",
     "dead_letters",
     "from_kafka",
+    "from_table",
     "hold",
     "http",
     "json",
     "kafka",
+    "lag",
     "offsets",
     "postgres",
     "produce",

@@ -13,7 +13,9 @@ TidegateError            exit code 1 unless said otherwise; its text names the c
     RecordsLost          the mark is not in the log: retention took the records, or the topic was made anew
     DatabaseUnreachable  no answer from PostgreSQL: the same call may work later
     DatabaseRefused      PostgreSQL answered no: the password, rights, a table that is missing
+    HistoryBroken        the history cannot be read or written: it is never needed to go on, mend it when you want it
     OffsetsDiffer        the group was moved behind the back of the table that keeps its marks: say which to trust
+    RewindRefused        the running pipeline could not be moved: it says why, and nothing is half done in silence
     SparkFailed          Spark could not start, or ended under the run
     Stalled              records wait, a mark does not move, and a new worker did not help
     DeliveryFailed       at least one record that was produced was not acknowledged
@@ -103,12 +105,20 @@ class DatabaseUnreachable(TidegateError):
     """No answer from PostgreSQL in time, or it is not ready to give one."""
 
 
+class HistoryBroken(TidegateError):
+    """The history cannot be read or written. A run goes on without it."""
+
+
 class OffsetsDiffer(TidegateError):
     """The group was moved, and the marks that a database keeps with its rows were not."""
 
 
 class DatabaseRefused(TidegateError):
     """PostgreSQL answered, and the answer was no."""
+
+
+class RewindRefused(TidegateError):
+    """A running pipeline was not moved, or not in all partitions."""
 
 
 class SparkFailed(TidegateError):

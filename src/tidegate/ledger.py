@@ -40,6 +40,7 @@ class Ledger:
         self._end = position.mark
         self._before = position.ahead
         self._done: dict[int, Done] = dict(position.done)
+        self.replay = position.replay
         self._looked = (-1, -1, False)
 
     def read(self, record_offset: int) -> bool:
@@ -144,7 +145,7 @@ class Ledger:
         mark = self._read[count] if count < len(self._read) else self._end
         unread = tuple((max(first, self._end), end) for first, end in self._before if end > self._end)
         done = {offset: done for offset, done in self._done.items() if offset >= mark}
-        return Position(mark, _merge([*self._settled_ranges(count), *unread]), done)
+        return Position(mark, _merge([*self._settled_ranges(count), *unread]), done, self.replay)
 
     def _settled_ranges(self, start: int) -> Iterator[tuple[int, int]]:
         """Settled stretches beyond the mark; a gap between two settled records belongs to the stretch."""
@@ -207,6 +208,8 @@ def encode(position: Position, home: Home) -> str:
     whereas the broker would refuse the whole commit. *done* is left out in the same way.
     """
     body: dict[str, object] = {"tidegate": 1, "topic": home.topic_id}
+    if position.replay:
+        body["replay"] = position.replay
     ahead = position.ahead
     text = _seal(_with_ahead(body, ahead, position.mark), position.mark, home)
     while len(text) > METADATA_BYTES:
@@ -233,11 +236,12 @@ def decode(mark: int, metadata: str | None, home: Home) -> Stored:
             return Stored(Position(mark), None)
         ahead = _decode_ranges(body["ahead"], mark) if "ahead" in body else ()
         done = {int(at): _decode_done(text) for at, text in body.get("done", {}).items()}
+        replay = int(body.get("replay", 0))
     except (ValueError, KeyError, TypeError, IndexError):
         return Stored(Position(mark), None)
     if body.get("sinks") != home.sinks:
         done = {}
-    return Stored(Position(mark, ahead, done), topic_id)
+    return Stored(Position(mark, ahead, done, replay), topic_id)
 
 
 def _with_ahead(body: Mapping[str, object], ahead: Ranges, mark: int) -> dict[str, object]:

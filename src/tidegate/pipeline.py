@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.errors import SettingsError
 from tidegate.kafka.connection import Kafka
-from tidegate.places import At
+from tidegate.places import At, FromTable
 from tidegate.policy import Policy
 from tidegate.records import Partition
 from tidegate.settings import CLIENT, Resolved, rate_per_second, resolve, seconds
@@ -19,6 +19,7 @@ from tidegate.steps import Batch, Order, Plan, Sink, Step, Value, name_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession  # noqa: TID251  # a type only, never imported at run time
 
+    from tidegate.engine.control import Control
     from tidegate.records import Report
 
 Starting = Literal["earliest", "latest", "none"]
@@ -40,7 +41,7 @@ class Source:
     """By name; empty where there is a pattern."""
     group: str
     kafka: Kafka | None
-    starting: Starting
+    starting: Starting | FromTable
     lost: Lost = "stop"
     pattern: re.Pattern[str] | None = None
     at: At | None = None
@@ -169,17 +170,19 @@ class Pipeline:
         retries: Retries = "wait",
         spark: SparkSession | None = None,
         settings: Mapping[str, object] | None = None,
+        control: Control | None = None,
     ) -> Report:
         """Run until stopped by a signal or a failed record, or until caught up; return the report.
 
         `until="caught-up"` reads where the topics end once, at the start, and returns when
         everything before is settled, in the retry topics too; with `retries="leave"` it does not wait for
         those: a later run takes them up. `spark` runs on your session instead of an own one.
-        `settings` outrank the environment and the file for this run.
+        `settings` outrank the environment and the file for this run. `control` is a `tg.Control()` of yours: through
+        it another thread sees what the run does, and lets it rest, go on, rewind or end.
         """
         from tidegate.engine.run import run_pipeline  # noqa: PLC0415  # building a pipeline must not load Spark
 
-        return run_pipeline(self, until=until, retries=retries, session=spark, more=settings or {})
+        return run_pipeline(self, until=until, retries=retries, session=spark, more=settings or {}, control=control)
 
     def plan(self) -> Plan:
         """Freeze the work for one record."""
@@ -239,7 +242,7 @@ def from_kafka(
     *,
     group: str,
     kafka: Kafka | str | None = None,
-    starting: Starting = "earliest",
+    starting: Starting | FromTable = "earliest",
     lost: Lost = "stop",
 ) -> Pipeline:
     """Begin a pipeline: read one or several topics as a consumer group.
@@ -250,8 +253,9 @@ def from_kafka(
 
     `starting` is used only for a topic for which the group has no commit at all, and the positions
     it chooses are committed before the first record is read: `earliest` (all that is retained),
-    `latest` (only what comes from now on), `none` (that is an error). `kafka` is an address or a
-    `tg.Kafka(address, client_settings)`; default: the setting `bootstrap`.
+    `latest` (only what comes from now on), `none` (that is an error), `tg.from_table(...)` (where an
+    offset table says). `kafka` is an address or a `tg.Kafka(address, client_settings)`; default: the
+    setting `bootstrap`.
 
     `lost` says what happens when the group's mark is no longer in the log: retention took the
     records, or the topic was deleted and made anew. `stop` (the run ends and the group is not moved),
@@ -260,8 +264,12 @@ def from_kafka(
     """
     if not group:
         raise SettingsError("from_kafka has no group", 'name one: from_kafka("orders", group="billing")')
-    if starting not in _STARTINGS:
-        raise SettingsError(f"starting={starting!r} is unknown", f"choose one of {', '.join(_STARTINGS)}")
+    if not isinstance(starting, FromTable) and starting not in _STARTINGS:
+        raise SettingsError(
+            f"starting={starting!r} is unknown", f"choose one of {', '.join(_STARTINGS)}, or tg.from_table()"
+        )
+    if isinstance(starting, FromTable) and isinstance(topics, At):
+        raise SettingsError("tg.at and tg.from_table both say where partitions start", "keep one of the two")
     if lost not in _LOSTS:
         raise SettingsError(f"lost={lost!r} is unknown", f"choose one of {', '.join(_LOSTS)}")
     return Pipeline(

@@ -51,6 +51,11 @@ class Terminal:
 
     kind: Literal["stop", "dead_letter", "skip"]
 
+    @property
+    def fate(self) -> str:
+        """What this means for a record, in a word."""
+        return self.kind
+
 
 Step = Hold | Retry | RetryLater | Terminal
 
@@ -256,12 +261,22 @@ class Again:
     tries: Tries
     is_hold: bool = False
 
+    @property
+    def fate(self) -> str:
+        """What this means for a record, in a word."""
+        return "hold" if self.is_hold else "retry"
+
 
 @dataclass(frozen=True, slots=True)
 class Later:
     """Write a copy to the retry topic of this delay."""
 
     delay: float
+
+    @property
+    def fate(self) -> str:
+        """What this means for a record, in two words."""
+        return f"retry_later {duration_name(self.delay)}"
 
 
 Verdict = Again | Later | Terminal

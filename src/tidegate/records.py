@@ -53,6 +53,18 @@ class Failure:
     attempts: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Mishap:
+    """One attempt that failed, for people to see: why, and what follows."""
+
+    failure: Failure
+    """Without its traceback."""
+    fate: str
+    """What the policy decided: hold, retry, retry_later 10m, dead_letter, skip, stop."""
+    number: int = 0
+    """Counts those of its round, from 1."""
+
+
 Done = frozenset[tuple[int, int]]
 """What of one record already has its effect: pairs of (child number, sink number)."""
 
@@ -66,6 +78,8 @@ class Position:
     """Settled offsets beyond the mark, as ranges [first, end)."""
     done: Mapping[int, Done] = field(default_factory=dict)
     """For records that failed half way: the children and sinks that already have them."""
+    replay: int = 0
+    """The number of the rewind that moved it last; 0: none did. It stays, so that no rewind is done twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +256,8 @@ class Outcome:
     is_repeat: bool = False
     """Spark ran the task a second time; it did nothing, since the first may have settled records."""
     holds_resources: bool = False
+    mishaps: tuple[Mishap, ...] = ()
+    """The last attempts that failed; more of them than fit are only counted."""
 
 
 @dataclass(frozen=True, slots=True)

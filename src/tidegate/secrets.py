@@ -13,6 +13,8 @@ MASK = "***"
 
 _SECRET_NAME = re.compile(r"password|passphrase|secret|private\.key|key\.pem|credentials|oauthbearer\.config")
 
+_SECRET_IN_QUERY = re.compile(r"([?&][^=&]*(?:password|secret|key)[^=&]*=)[^&]*", re.IGNORECASE)
+
 
 class Secret:
     """A value that is shown as its source and never as itself.
@@ -56,6 +58,15 @@ def secret(source: str | Callable[[], str]) -> Secret:
     raise SettingsError("secret(...) got neither a source nor a callable", 'write secret("env:NAME") or "file:/path"')
 
 
+def text_or_secret(given: object) -> str | Secret:
+    """Check a setting that should be hidden: text, a secret, or `{ from = "env:NAME" }` in a file."""
+    if isinstance(given, dict) and set(given) == {"from"}:
+        return secret(given["from"])
+    if isinstance(given, Secret) or (isinstance(given, str) and given.strip()):
+        return given
+    raise ValueError('it must be text, secret("env:NAME"), or { from = "env:NAME" } in the file')
+
+
 def is_secret_name(name: str) -> bool:
     """Whether a client setting of this name holds something that must not be shown."""
     return _SECRET_NAME.search(name) is not None
@@ -68,6 +79,19 @@ def shown(name: str, value: object) -> str:
     if callable(value):
         return f"<{getattr(value, '__name__', type(value).__name__)}>"
     return MASK if is_secret_name(name) else str(value)
+
+
+def shown_address(address: str | Secret) -> str:
+    """Return a URL as it may be shown: without its password, wherever in it that stands."""
+    if isinstance(address, Secret):
+        return repr(address)
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        return address
+    credentials, at, host = rest.rpartition("@")  # a password may hold an @ itself
+    user, colon, _ = credentials.partition(":")
+    place = _SECRET_IN_QUERY.sub(rf"\1{MASK}", host)
+    return f"{scheme}://{user}{colon and ':' + MASK}{at}{place}"
 
 
 def _carried(source: str, value: str) -> Secret:

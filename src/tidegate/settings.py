@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tidegate.errors import SettingsError
-from tidegate.secrets import Secret, secret
+from tidegate.secrets import MASK, Secret, secret, shown_address, text_or_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,13 +84,24 @@ Duration = Annotated[float, BeforeValidator(_checked(seconds))]
 Rate = Annotated[float, BeforeValidator(_checked(rate_per_second))]
 
 
+def _address(value: object) -> str | Secret:
+    """Turn what was given for a database into text or a secret; the text is never repeated in an error."""
+    if isinstance(value, dict) and set(value) == {"from"}:
+        return secret(value["from"])
+    if isinstance(value, Secret) or (isinstance(value, str) and value.strip()):
+        return value
+    raise ValueError('it must be "sqlite", "off", a path or a URL')
+
+
+Address = Annotated[str | Secret, BeforeValidator(_address)]
+Token = Annotated[str | Secret, BeforeValidator(text_or_secret)]
 Trust = Literal["table", "group"]
 
 
 class Settings(BaseModel):
     """What can be chosen for a run. Durations are seconds, or text like `"200ms"`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     bootstrap: str = Field("localhost:9092", description="Kafka's address: host:port, several with commas.")
     master: str = Field(
@@ -159,6 +170,18 @@ class Settings(BaseModel):
         description="Where the group and the table of a PostgreSQL sink differ because somebody moved the group: which "
         "of the two is meant, table or group. Default: neither, and the run does not start.",
     )
+    history: Address = Field(
+        "sqlite",
+        repr=False,
+        description="Where the offset table, runs and failures are written: sqlite (a file of the user's), off, a "
+        "path, or a postgresql:// URL. A run never needs it, and goes on without.",
+    )
+    history_every: Duration = Field(5.0, gt=0, description="How often a run writes its history.")
+    history_keep: Duration = Field(604_800.0, gt=0, description="How long commits, runs and failures are kept there.")
+    token: Token | None = Field(
+        None, repr=False, description="Who shows it may see and change everything over HTTP: see docs/rest.md."
+    )
+    read_token: Token | None = Field(None, repr=False, description="Who shows it may see everything over HTTP.")
     idle_notice: Duration = Field(
         300.0, gt=0, description="Say so when no record has come for this long, and again each time it has passed."
     )
@@ -207,6 +230,15 @@ def environment_name(setting: str) -> str:
     return PREFIX + setting.upper()
 
 
+def shown_setting(name: str, value: object) -> object:
+    """Return a setting's value as it may be shown."""
+    if name in ("token", "read_token") and isinstance(value, str):
+        return MASK
+    if name == "history":
+        return shown_address(value) if isinstance(value, str | Secret) else MASK
+    return value
+
+
 def client_variable(name: str) -> str:
     """Return the environment variable of a setting of the Kafka client."""
     return f"{PREFIX}{CLIENT}_{name.replace('.', '_')}".upper()
@@ -238,8 +270,9 @@ def resolve(arguments: Mapping[str, object] | None = None, folder: Path | None =
         first = error.errors()[0]
         name = str(first["loc"][0])
         reason = str(first["msg"]).removeprefix("Value error, ")
+        refused = shown_setting(name, merged.get(name))
         raise SettingsError(
-            f"setting {name}={merged.get(name)!r} ({sources.get(name, 'argument')}) cannot work: {reason}",
+            f"setting {name}={refused!r} ({sources.get(name, 'argument')}) cannot work: {reason}",
             "see docs/settings.md",
         ) from None
     _check_together(values)
@@ -333,6 +366,12 @@ def cache_folder() -> Path:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "tidegate"
+
+
+def state_folder() -> Path:
+    """Where the history is kept, unless it is told otherwise."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "tidegate"
 
 
 def debug_asked() -> bool:

@@ -134,7 +134,8 @@ class Beside:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def check(self) -> None:
-        self._thread.join(10)
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "what was to be done beside the run is not done"
         if self.error is not None:
             raise self.error
 

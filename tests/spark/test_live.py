@@ -6,13 +6,11 @@ import gc
 import os
 import signal
 import socket
-import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
-from tests.spark.conftest import World
+from tests.spark.conftest import Beside, World
 from tests.support import wait_until
 from tidegate.engine.channel import LiveDesk
 
@@ -20,21 +18,6 @@ from tidegate.engine.channel import LiveDesk
 def slow(value: object) -> object:
     time.sleep(0.01)
     return value
-
-
-def beside(do: Callable[[], None]) -> tuple[threading.Thread, list[BaseException]]:
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            do()
-        except BaseException as error:  # noqa: BLE001  # looked at by the test
-            errors.append(error)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    return thread, errors
 
 
 def test_marks_are_committed_while_a_round_runs(world: World) -> None:
@@ -46,10 +29,9 @@ def test_marks_are_committed_while_a_round_runs(world: World) -> None:
             wait_until(lambda goal=goal: (world.mark() or 0) >= goal, within=60, what=f"mark {goal}")  # type: ignore[misc]
             behind.append(len(world.trail.lines()) - (world.mark() or 0))
 
-    thread, errors = beside(look)
+    beside = Beside(look, stops=False)
     report = world.run(world.pipeline().map(slow).sink(world.trail))
-    thread.join(30)
-    assert errors == []
+    beside.check()
     assert report.settled == 800
     assert world.trail.offsets() == list(range(800))
     # 200 ms are 20 records here. The question itself takes time: the bound is generous.
@@ -64,10 +46,9 @@ def test_a_stop_is_heard_in_the_middle_of_a_long_round(world: World) -> None:
         wait_until(lambda: len(world.trail.lines()) > 100, within=60, what="the run is at work")
         os.kill(os.getpid(), signal.SIGTERM)
 
-    thread, errors = beside(stop)
+    beside = Beside(stop, stops=False)
     world.run(world.pipeline().map(slow).sink(world.trail), until="stopped")
-    thread.join(30)
-    assert errors == []
+    beside.check()
     ran = world.trail.offsets()
     assert ran == list(range(len(ran)))
     assert world.mark() == len(ran)
@@ -94,10 +75,9 @@ def test_a_channel_cut_in_the_middle_loses_and_repeats_nothing(world: World) -> 
             wait_until(lambda: bool(cut_all_lines()), within=30, what="a line to cut")
             cuts.append(goal)
 
-    thread, errors = beside(cut)
+    beside = Beside(cut, stops=False)
     report = world.run(world.pipeline().map(slow).sink(world.trail))
-    thread.join(30)
-    assert errors == []
+    beside.check()
     assert len(cuts) == 3, "the faults did happen"
     assert report.settled == 1500
     assert world.trail.offsets() == list(range(1500))

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client 
 
 import tidegate as tg
 from tests.spark.conftest import Beside, World
-from tests.support import wait_until
+from tests.support import wait_until, ways
 from tidegate.records import Partition
 
 
@@ -61,7 +61,7 @@ def test_a_pattern_that_matches_nothing_is_an_error_that_names_it(world: World) 
     assert world.admin.committed(world.group) == {}
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", ways("classic", "consumer"))
 def test_topics_come_and_go_while_a_pattern_runs(world: World, protocol: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "tidegate.run")
     world.settings = {"group_protocol": protocol}

@@ -386,3 +386,44 @@ def test_a_cancelled_round_is_over_when_its_task_can_do_nothing_more() -> None:
     cancelled.add(lease.lane)
     cancelled.ended(lease, 100.0, is_shut_out=True)
     assert cancelled.take_over(100.0) == [lease]
+
+
+def test_what_is_held_is_committed_and_leased_no_more_and_its_round_is_asked_to_end() -> None:
+    board = board_with(A, B, lanes=1)
+    [lease] = board.leases()
+    board.hold([A])
+    assert board.kept_waiting() == [lease]
+    board.accept(answer(lease, {A: 5, B: 5}))
+    assert {key[0] for key in board.uncommitted()} == {A, B}
+    [second] = board.leases()
+    assert [item.partition for item in second.partitions] == [B]
+    assert A not in board.workable_marks, "nobody must call it stalled"
+    board.hold([A], is_held=False)
+    board.accept(answer(second, {}))
+    assert {item.partition for lease in board.leases() for item in lease.partitions} == {A, B}
+
+
+def test_a_rewound_partition_is_leased_from_its_new_mark_in_a_new_epoch() -> None:
+    board = board_with(A)
+    [lease] = board.leases()
+    board.hold([A])
+    board.accept(answer(lease, {A: 50}))
+    assert board.reset(A, lease.partitions[0].epoch, Position(10, replay=7), 100)
+    [again] = board.leases()
+    assert again.partitions[0].position == Position(10, replay=7)
+    assert again.partitions[0].epoch != lease.partitions[0].epoch
+    assert board.uncommitted() == {}, "it was committed before"
+
+
+def test_a_board_that_rests_leases_nothing_and_asks_every_round_to_end() -> None:
+    board = board_with(A, B)
+    leases = board.leases()
+    board.is_paused = True
+    assert board.kept_waiting() == leases
+    for lease in leases:
+        board.accept(answer(lease, {A: 5, B: 5}))
+    assert (board.leases(), board.workable_marks) == ([], {})
+    board.gain([C])
+    assert board.leases() == []
+    board.is_paused = False
+    assert {item.partition for lease in board.leases() for item in lease.partitions} == {A, B}

@@ -46,6 +46,7 @@ PURE = [
     "engine/board",
     "engine/lost",
     "engine/topics",
+    "ops/verdicts",
 ]
 IMPURE_MODULES = {"confluent_kafka", "pyspark", "threading", "time", "socket", "queue", "asyncio", "subprocess", "os"}
 

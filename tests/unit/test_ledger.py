@@ -277,3 +277,15 @@ def test_the_prefix_is_what_is_through_without_a_hole_and_says_where_it_leads() 
         for one in found:
             ledger.settle(one)
         assert position == ledger.position
+
+
+def test_the_number_of_a_rewind_stays_with_its_position_and_in_its_metadata() -> None:
+    ledger = Ledger(Position(5, replay=1_763_000_000_123))
+    for record_offset in range(5, 8):
+        ledger.read(record_offset)
+    ledger.settle(6)
+    assert ledger.position == Position(5, ((6, 7),), replay=1_763_000_000_123)
+    text = encode(ledger.position, HOME)
+    assert decode(5, text, HOME).position == ledger.position
+    other = text.replace("1763000000123", "1763000000124")
+    assert decode(5, other, HOME).position == Position(5), "the checksum covers it"

@@ -34,6 +34,13 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("at an unknown word", lambda: tg.at({"a": {0: "start"}}), "'start'"),  # type: ignore[dict-item]
     ("at a negative offset", lambda: tg.at({"a": {0: -1}}), "-1"),
     ("at a partition that is no number", lambda: tg.at({"a": {"0": 1}}), "no partition"),  # type: ignore[dict-item]
+    ("from_table with an unknown word", lambda: tg.from_table(otherwise="end"), '"earliest" or "latest"'),  # type: ignore[arg-type]
+    ("from_table without a name", lambda: tg.from_table(""), "no name"),
+    (
+        "two that say where to start",
+        lambda: tg.from_kafka(tg.at({"a": {0: 1}}), group="g", starting=tg.from_table()),
+        "both say",
+    ),
     ("a step that is no function", lambda: source().map(42), "not callable"),  # type: ignore[arg-type]
     ("no record at a time", lambda: source().parallel(0), "1 to"),
     ("parallel twice", lambda: source().parallel(2).parallel(3), "twice"),

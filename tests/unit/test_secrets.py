@@ -13,7 +13,7 @@ from tidegate.engine.spark import pickled
 from tidegate.engine.task import Job
 from tidegate.errors import SettingsError
 from tidegate.records import Lease, Limits
-from tidegate.secrets import is_secret_name, shown
+from tidegate.secrets import is_secret_name, shown, shown_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,3 +127,24 @@ def test_a_pipeline_and_a_job_show_no_secret() -> None:
 def test_a_bare_function_as_a_setting_is_refused_with_the_cure(name: str) -> None:
     with pytest.raises(SettingsError, match=r"tg\.secret\(function\)"):
         tg.Kafka("there:1", {name: failing})
+
+
+ADDRESSES = [
+    ("/var/lib/history.sqlite", "/var/lib/history.sqlite", "a path"),
+    ("postgresql://db/x", "postgresql://db/x", "nothing to hide"),
+    ("postgresql://anna@db/x", "postgresql://anna@db/x", "a user alone"),
+    (f"postgresql://anna:{HIDDEN}@db/x", "postgresql://anna:***@db/x", "a password"),
+    (f"postgresql://anna:{HIDDEN}@{HIDDEN}@db/x", "postgresql://anna:***@db/x", "one with a sign that ends it"),
+    (f"postgresql://db/x?user=a&password={HIDDEN}&b=1", "postgresql://db/x?user=a&password=***&b=1", "in the query"),
+    (f"postgresql://db/x?sslpassword={HIDDEN}", "postgresql://db/x?sslpassword=***", "that of a key"),
+]
+
+
+@pytest.mark.parametrize(("address", "expected", "because"), ADDRESSES, ids=[row[2] for row in ADDRESSES])
+def test_an_address_is_shown_without_its_password(address: str, expected: str, because: str) -> None:
+    assert shown_address(address) == expected, because
+
+
+def test_a_secret_address_is_shown_as_its_source() -> None:
+    assert shown_address(tg.secret("env:HISTORY")) == "secret(env:HISTORY)"
+    assert HIDDEN not in repr(tg.from_table(history=f"postgresql://anna:{HIDDEN}@db/x"))

@@ -256,6 +256,37 @@ def test_workers_use_this_python_unless_told_otherwise(monkeypatch: pytest.Monke
     assert os.environ["PYSPARK_DRIVER_PYTHON"] == "ours"
 
 
+# --- the history
+
+
+def test_the_history_is_named_by_text_or_by_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert resolve().values.history == "sqlite"
+    monkeypatch.setenv("SOME_URL", "postgresql://db/x")
+    (tmp_path / "tidegate.toml").write_text('history = { from = "env:SOME_URL" }', encoding="utf-8")
+    named = resolve().values.history
+    assert isinstance(named, tg.Secret)
+    assert named.reveal() == "postgresql://db/x"
+    assert resolve({"history": "off", "history_every": "200ms"}).values.history_every == 0.2
+
+
+def test_a_password_in_the_history_is_shown_neither_with_the_settings_nor_in_an_error() -> None:
+    url = "postgresql://anna:geheim@db/x"
+    assert "geheim" not in repr(resolve({"history": url}))
+    assert settings.shown_setting("history", url) == "postgresql://anna:***@db/x"
+    for given in ("", "  ", 5, {"from": 1}, ["postgresql://anna:geheim@db/x"]):
+        with pytest.raises(SettingsError) as refused:
+            resolve({"history": given})
+        assert "geheim" not in str(refused.value)
+
+
+def test_the_state_folder_is_where_the_user_keeps_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert settings.state_folder() == tmp_path / "tidegate"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert settings.state_folder() == tmp_path / "home" / ".local" / "state" / "tidegate"
+
+
 # --- settings of the Kafka client
 
 

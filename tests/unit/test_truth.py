@@ -11,8 +11,8 @@ from tidegate.records import Commit, Partition, Position
 P = Partition("orders", 0)
 
 
-def ours(mark: int, group: str = "billing") -> Commit:
-    return Commit(mark, encode(Position(mark), Home(group, "an id", P.number, "sinks")))
+def ours(mark: int, group: str = "billing", replay: int = 0) -> Commit:
+    return Commit(mark, encode(Position(mark, replay=replay), Home(group, "an id", P.number, "sinks")))
 
 
 def foreign(mark: int) -> Commit:
@@ -32,6 +32,13 @@ CASES = [
     ("reset to a later record", foreign(140), ROW, 100, "differ"),
     ("the database was restored from a copy", ours(140), ROW, 100, "differ"),
     ("a commit of ours for another group", ours(60, "other"), ROW, 100, "differ"),
+    ("rewound while it stood", ours(60, replay=7), ROW, 100, "rewound"),
+    ("rewound forward while it stood", ours(140, replay=7), ROW, 100, "rewound"),
+    ("rewound to where it stands anyway", ours(100, replay=7), ROW, 100, "rewound"),
+    ("killed in a rewind, after the row", ours(100), ours(60, replay=7), 60, "behind"),
+    ("killed in the work after a rewind", ours(60, replay=7), ours(80, replay=7), 80, "behind"),
+    ("rewound again while it stood", ours(90, replay=8), ours(80, replay=7), 80, "rewound"),
+    ("a rewind of another group", ours(60, "other", replay=7), ROW, 100, "differ"),
 ]
 
 
@@ -42,4 +49,5 @@ def test_the_table_is_the_truth_unless_somebody_moved_the_group(
     found = compare("billing", {} if commit is None else {P: commit}, {} if row is None else {P: row})
     stands = found.commits.get(P)
     assert (None if stands is None else stands.mark) == mark
-    assert (P in found.behind, P in found.differ) == (verdict == "behind", verdict == "differ")
+    verdicts = {"behind": P in found.behind, "differ": P in found.differ, "rewound": P in found.rewound}
+    assert [name for name, is_so in verdicts.items() if is_so] == [verdict] * (verdict != "agree")

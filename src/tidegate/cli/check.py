@@ -14,12 +14,13 @@ from tidegate.cli.common import AsJson, Bootstrap, Client, pairs, say, show_json
 from tidegate.engine.own_topics import examine
 from tidegate.engine.topics import expand
 from tidegate.errors import EXIT_CANNOT_WORK, TidegateError
+from tidegate.history.chosen import chosen_history
 from tidegate.java import find_java
 from tidegate.kafka.configs import TopicConfigs
 from tidegate.kafka.connection import kafka_of
 from tidegate.ops.cluster import Cluster
 from tidegate.secrets import shown
-from tidegate.settings import CLIENT, Resolved, resolve
+from tidegate.settings import CLIENT, Resolved, resolve, shown_setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -130,15 +131,27 @@ def _resolved(pipeline: Pipeline | None, bootstrap: str | None, client: Sequence
 
 def _settings(resolved: Resolved) -> Iterator[Finding]:
     for name, value in resolved.values.model_dump().items():
-        yield Finding(f"setting {name}", ok=True, detail=f"{_shown(value)} ({resolved.sources[name]})")
+        yield Finding(
+            f"setting {name}", ok=True, detail=f"{_shown(shown_setting(name, value))} ({resolved.sources[name]})"
+        )
     for name, given in resolved.client.items():
         yield Finding(f"client {name}", ok=True, detail=f"{shown(name, given)} ({resolved.client_sources[name]})")
+    yield _finding("history", partial(_history, resolved))
 
 
 def _shown(value: object) -> str:
     if value is None:
         return "not set"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _history(resolved: Resolved) -> str:
+    history = chosen_history(resolved.values.history)
+    if history is None:
+        return "off"
+    with history:
+        history.groups("")  # whatever it answers: it can be read
+        return f"{history.shown} can be read"
 
 
 def _spark() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.errors import SettingsError
+from tidegate.errors import GroupMissing, SettingsError
 from tidegate.kafka.connection import kafka_of
 from tidegate.ops.cluster import Cluster
 from tidegate.ops.plain import plain
@@ -22,6 +23,8 @@ from tidegate.settings import CLIENT, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from tidegate.kafka.admin import Admin
 
 Bootstrap = Annotated[
     str | None, typer.Option("--bootstrap", help="Kafka's address, host:port. [default: the setting bootstrap]")
@@ -105,24 +108,38 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, cut_
 
     With `cut_last` each row is one line: the last column gets what is left of the width, and is cut there.
     """
-    rows_given = list(rows)
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_CUT_WIDTH if cut_last else _NO_TERMINAL_WIDTH)
+    console.print(made_table(columns, rows, cut_to=console.width if cut_last else None))
+
+
+def made_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, cut_to: int | None = None) -> Table:
+    """Return what `show_table` prints."""
+    rows_given = list(rows)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
     filled = [["-" if cell is None else safe(str(cell)) for cell in row] for row in rows_given]
     for number, column in enumerate(columns):
         numeric = any(isinstance(row[number], int) for row in rows_given)
         table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
-    if cut_last:
+    if cut_to is not None:
         others = sum(
             _GAP + max(cell_len(row[number]) for row in [columns, *filled]) for number in range(len(columns) - 1)
         )
         last = table.columns[-1]
-        last.no_wrap, last.overflow, last.max_width = True, "ellipsis", max(_SHORTEST_CUT, console.width - others)
+        last.no_wrap, last.overflow, last.max_width = True, "ellipsis", max(_SHORTEST_CUT, cut_to - others)
     for row in filled:
         table.add_row(*map(Text, row))
-    console.print(table)
+    return table
+
+
+def missing_group(admin: Admin, group: str) -> GroupMissing:
+    """Say that nobody has used this group, and which one may be meant."""
+    close = difflib.get_close_matches(group, admin.groups(), n=1)
+    return GroupMissing(
+        f"nobody has used the group {group}",
+        f"did you mean {close[0]}?" if close else "check its name; it appears with its first member or commit",
+    )
 
 
 def say(sentence: str) -> None:

@@ -11,7 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tidegate.cli import broker, check, dead, demo, offsets, produce, rewind, run, tail, topics, watch
+from tidegate.cli import (
+    broker,
+    check,
+    dead,
+    demo,
+    history,
+    lag,
+    offsets,
+    produce,
+    rewind,
+    run,
+    serve,
+    tail,
+    topics,
+    watch,
+)
 from tidegate.cli.common import safe
 from tidegate.errors import TidegateError
 from tidegate.settings import ask_for_debug, debug_asked
@@ -49,7 +64,10 @@ app = typer.Typer(
 )
 
 # Every family of commands: a module with `register(app)`.
-COMMANDS: tuple[ModuleType, ...] = (demo, run, broker, topics, produce, tail, offsets, watch, rewind, dead, check)
+COMMANDS: tuple[ModuleType, ...] = (
+    *(demo, run, broker, topics, produce, tail),
+    *(lag, offsets, watch, rewind, history, dead, serve, check),
+)
 for _family in COMMANDS:
     _family.register(app)
 

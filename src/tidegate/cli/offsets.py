@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Annotated
 
 import typer
 
-from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, say, show_json, show_table
-from tidegate.errors import GroupMissing
+from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, missing_group, say, show_json, show_table
 from tidegate.ops.offsets import load_offsets
 
 
@@ -27,12 +25,7 @@ def show_offsets(
     admin = chosen_cluster(bootstrap, client).admin
     found = load_offsets(admin, group)
     if found.state == "dead" and not found.partitions:
-        known = admin.groups()
-        close = difflib.get_close_matches(group, known, n=1)
-        raise GroupMissing(
-            f"nobody has used the group {group}",
-            f"did you mean {close[0]}?" if close else "check its name; it appears with its first member or commit",
-        )
+        raise missing_group(admin, group)
     if as_json:
         show_json(found)
         return

@@ -9,8 +9,11 @@ import typer
 
 from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, note, say, show_json, show_table
 from tidegate.errors import EXIT_USAGE
+from tidegate.history.chosen import chosen_history
+from tidegate.ops.reach import Reach
 from tidegate.ops.rewind import RewindPlan, carry_out, plan_rewind
 from tidegate.records import counted
+from tidegate.settings import resolve
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def rewind(
-    group: Annotated[str, typer.Argument(help="The consumer group; any client's. It must have no members.")],
+    group: Annotated[str, typer.Argument(help="The consumer group; any client's.")],
     to: Annotated[
         str,
         typer.Option(metavar="PLACE", help="beginning, end, an offset, a time (2026-11-16T08:00Z), or -1000 / +1000."),
@@ -34,22 +37,25 @@ def rewind(
 ) -> None:
     """Move a group to other offsets: show the plan, ask, do it, read it back.
 
-    Other groups stay where they are. Only records that are still retained can be had again.
+    Other groups stay where they are. Only records that are still retained can be had again. A running pipeline that
+    writes the same history rewinds itself; a group with any other member is refused.
 
     For example: tidegate rewind billing --topic orders --to 2026-11-16T08:00Z
     """
     admin = chosen_cluster(bootstrap, client).admin
-    plan = plan_rewind(admin, group, to, topic, partition)
+    reach = Reach(history=chosen_history(resolve({}).values.history))
+    plan = plan_rewind(admin, group, to, topic, partition, reach)
     if not as_json:
         _show(plan)
     if not dry_run:
         if not yes and not _is_meant(plan):
             raise typer.Exit(EXIT_USAGE)
-        plan = carry_out(admin, plan)
+        plan = carry_out(admin, plan, reach, (lambda _: None) if as_json else note)
     if as_json:
         show_json(plan)
     elif plan.is_done:
-        say(f"group {group} stands there now, read back from the broker")
+        moved = "goes on from there" if plan.members else "stands there now"
+        say(f"group {group} {moved}, read back from the broker")
     else:
         say("a dry run: nothing was moved")
 
@@ -74,6 +80,8 @@ def _show(plan: RewindPlan) -> None:
     say(f"{counted(again, 'record')} at most run again, {counted(passed, 'record')} at most are passed by for good")
     if any(one.out_of_log for one in plan.moves):
         note("some of what was asked for is not in the log: the move ends at its border")
+    if plan.members:
+        note(f"{counted(plan.members, 'process')} of the group runs and will rewind itself")
     if plan.waiting:
         note(f"{counted(plan.waiting, 'copy')} in the group's retry topics are not touched and will still run")
 

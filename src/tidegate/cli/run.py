@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 import typer
 
 from tidegate.cli.apps import load_app
-from tidegate.cli.common import AsJson, Client, pairs, say, show_json
+from tidegate.cli.common import AsJson, Client, note, pairs, say, show_json
+from tidegate.cli.serve import start
+from tidegate.engine.control import Control
 from tidegate.errors import EXIT_USAGE
+from tidegate.kafka.connection import kafka_of
+from tidegate.ops.cluster import Cluster
+from tidegate.ops.sampler import Sampler
+from tidegate.pipeline import Pipeline
 from tidegate.records import Report, counted
 from tidegate.settings import CLIENT
 
@@ -19,6 +27,9 @@ Setting = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of this run (docs/settings.md). Repeat it for more."),
 ]
+
+LOOK_SECONDS = 2.0
+"""How often a served run looks at its cluster."""
 
 
 def register(app: typer.Typer) -> None:
@@ -42,6 +53,10 @@ def run(
     trust: Annotated[
         str | None,
         typer.Option(help="Where group and table of a PostgreSQL sink differ: which is meant, table or group."),
+    ] = None,
+    serve: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="Serve dashboard, REST and metrics at 127.0.0.1:PORT."),
     ] = None,
     setting: Setting = None,
     client: Client = None,
@@ -68,16 +83,36 @@ def run(
         **dict(pairs(setting or (), "--set")),
     }
     more[CLIENT] = dict(pairs(client, "--client")) if client else None
-    report = pipeline.run(
-        until=until,  # type: ignore[arg-type]  # checked above
-        retries=retries,  # type: ignore[arg-type]  # checked above
-        settings={name: value for name, value in more.items() if value is not None},
-    )
+    settings = {name: value for name, value in more.items() if value is not None}
+    with _served(pipeline, settings, serve) as control:
+        report = pipeline.run(
+            until=until,  # type: ignore[arg-type]  # checked above
+            retries=retries,  # type: ignore[arg-type]  # checked above
+            settings=settings,
+            control=control,
+        )
     if as_json:
         show_json(report)
     else:
         _tell(report)
     raise typer.Exit(report.exit_code)
+
+
+@contextlib.contextmanager
+def _served(pipeline: Pipeline, settings: Mapping[str, object], port: int | None) -> Iterator[Control]:
+    """Serve what the run does, for as long as it runs, where that was asked for."""
+    control = Control()
+    if port is None:
+        yield control
+        return
+    resolved = pipeline.resolved(settings)
+    with Sampler(Cluster(kafka_of(resolved), resolved.values.broker_timeout), every=LOOK_SECONDS) as sampler:
+        running = start(resolved, sampler, "127.0.0.1", port, control)
+        note(f"serving this run at {running.address}")
+        try:
+            yield control
+        finally:
+            running.stop()
 
 
 def _log_to_stderr() -> None:
@@ -90,8 +125,8 @@ def _tell(report: Report) -> None:
     say(f"group {report.group}: {counted(report.settled, 'record')} settled in this run{report.counts.beside}")
     failed = {failure.partition: failure for failure in report.failures}
     for partition, mark in report.marks.items():
-        note = f"  failed here: {failed[partition].error_type}" if partition in failed else ""
-        say(f"  {partition}  mark {mark}{note}")
+        beside = f"  failed here: {failed[partition].error_type}" if partition in failed else ""
+        say(f"  {partition}  mark {mark}{beside}")
     if report.lost:
         say(f"  {counted(report.lost, 'record')} lost: gone before they were settled")
     for partition in report.lost_uncounted:

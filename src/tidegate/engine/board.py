@@ -54,6 +54,8 @@ class Board:
         self._rounds = itertools.count(1)
         self._outdated: set[int] = set()
         self._is_stopping = False
+        self.is_paused = False
+        """Somebody asked for a rest: nothing is leased, rounds in flight are asked to end."""
 
     # --- partitions come and go
 
@@ -92,7 +94,7 @@ class Board:
             owned.is_doubted = False
 
     def reset(self, partition: Partition, epoch: int, position: Position, end: int) -> bool:
-        """Go on elsewhere, in a new epoch: `lost` decided so, and it is committed already.
+        """Go on elsewhere, in a new epoch: `lost` or a rewind decided so, and it is committed already.
 
         What a round of the old epoch still says is dropped. False if it is no longer ours in that epoch.
         """
@@ -105,6 +107,12 @@ class Board:
             partition, next(self._epochs), owned.lane, position, position, until, is_closing=owned.is_closing
         )
         return True
+
+    def hold(self, partitions: Iterable[Partition], *, is_held: bool = True) -> None:
+        """Lease these no more for now; the rounds on them are asked to end."""
+        for partition in partitions:
+            if partition in self._owned:
+                self._owned[partition].is_held = is_held
 
     def commit_again(self, partition: Partition) -> None:
         """The broker no longer has what was committed: the topic went, and the group's offsets with it."""
@@ -133,7 +141,7 @@ class Board:
 
     def leases(self, now: float = 0.0) -> list[Lease]:
         """Return what can be leased now, at most one lease per idle lane, and count it as leased."""
-        if self._is_stopping:
+        if self._is_stopping or self.is_paused:
             return []
         for owned in self._owned.values():
             if owned.parked_until is not None and owned.parked_until <= now:
@@ -216,14 +224,14 @@ class Board:
         return [
             lease
             for lane, lease in self._flying.items()
-            if not self._is_stopping and (self._others_wait(lane) or self._is_outdated(lease))
+            if not self._is_stopping and (self.is_paused or self._others_wait(lane) or self._is_outdated(lease))
         ]
 
     def _is_outdated(self, lease: Lease) -> bool:
-        """Whether a partition of it is doubted, or no longer ours in that epoch: nothing it does there counts."""
+        """Whether a partition of it is doubted, held, or no longer ours in that epoch: no more is to be done there."""
         for item in lease.partitions:
             owned = self._owned.get(item.partition)
-            if owned is None or owned.epoch != item.epoch or owned.is_doubted:
+            if owned is None or owned.epoch != item.epoch or owned.is_doubted or owned.is_held:
                 return True
         return lease.round in self._outdated
 
@@ -268,11 +276,15 @@ class Board:
     @property
     def workable_marks(self) -> dict[Partition, int]:
         """The marks of those that a round could move now: not failed, not waiting, not at the end of the run."""
-        return {
-            partition: one.position.mark
-            for partition, one in self._owned.items()
-            if one.position is not None and one.may_be_leased and not one.waits_for_its_time
-        }
+        return (
+            {}
+            if self.is_paused
+            else {
+                partition: one.position.mark
+                for partition, one in self._owned.items()
+                if one.position is not None and one.may_be_leased and not one.waits_for_its_time
+            }
+        )
 
     def go_on_until(self, ends: Mapping[Partition, int]) -> None:
         """A run that is to end when caught up goes on, up to these ends."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.context import Hand, Message
 from tidegate.ledger import Ledger
@@ -19,6 +20,7 @@ from tidegate.records import (
     Failure,
     Lease,
     LeasedPartition,
+    Mishap,
     Open,
     Outcome,
     Partition,
@@ -26,6 +28,9 @@ from tidegate.records import (
     Position,
     Tries,
 )
+
+MOST_MISHAPS = 20
+"""Failed attempts that a report carries."""
 
 
 @dataclass
@@ -60,6 +65,7 @@ class Books:
             for one in item.open
         }
         self._parked: dict[Partition, float] = {}
+        self._mishaps: deque[Mishap] = deque(maxlen=MOST_MISHAPS)
         self._batch: list[Message] = []
         self._booked = 0
         """How many of the batch are in the books already."""
@@ -98,6 +104,11 @@ class Books:
             if not quietly:
                 self._counts[kind] += 1
 
+    def note_mishap(self, failure: Failure, fate: str) -> None:
+        """An attempt failed: the last ones are shown to people."""
+        with self._lock:
+            self._note_mishap(failure, fate)
+
     def keep_open(self, message: Message, note: Note | None = None, done: Done = frozenset()) -> None:
         """This record was read and is not settled; with a note: it failed, and will be tried again."""
         partition = place(message)
@@ -115,6 +126,10 @@ class Books:
         """Before anything was read: the partitions stand here, whatever the lease said."""
         with self._lock:
             self.ledgers |= {partition: Ledger(position) for partition, position in positions.items()}
+
+    def replay(self, partition: Partition) -> int:
+        """Return the number of the rewind that moved a partition last."""
+        return self.ledgers[partition].replay
 
     def take(self, messages: Iterable[Message]) -> None:
         """These were read, in this order, and are not settled."""
@@ -178,6 +193,7 @@ class Books:
         """The run ends at this record."""
         with self._lock:
             if not self.is_closed:
+                self._note_mishap(failure, "stop")
                 self._fail(message, failure, done)
 
     def note_at(self, partition: Partition, record_offset: int, note: Note) -> None:
@@ -188,6 +204,7 @@ class Books:
     def fail_at(self, partition: Partition, failure: Failure) -> None:
         """The run ends at a record that was not read."""
         with self._lock:
+            self._note_mishap(failure, "stop")
             self.failures[partition] = failure
 
     def reach(self, partition: Partition, end: int) -> None:
@@ -250,6 +267,10 @@ class Books:
 
     # --- inside
 
+    def _note_mishap(self, failure: Failure, fate: str) -> None:
+        number = 1 + (self._mishaps[-1].number if self._mishaps else 0)
+        self._mishaps.append(Mishap(replace(failure, traceback=""), fate, number))
+
     def _outcome(self, lost: dict[Partition, int]) -> Outcome:
         now = time.monotonic()
         return Outcome(
@@ -257,6 +278,7 @@ class Books:
             round=self._lease.round,
             partitions=tuple(self._partition_outcome(item, lost, now) for item in self._lease.partitions),
             counts=Counts(*self._counts),
+            mishaps=tuple(self._mishaps),
         )
 
     def _partition_outcome(self, item: LeasedPartition, lost: dict[Partition, int], now: float) -> PartitionOutcome:

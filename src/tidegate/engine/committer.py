@@ -25,6 +25,10 @@ class Committer:
         self._metadata = metadata
         self._sent: dict[tuple[Partition, int], Position] = {}
         self._not_before = 0.0
+        self._sent_at = 0.0
+        self.answers = 0
+        """Commits that were answered, and how long that took."""
+        self.answer_seconds = 0.0
         self.fatal: TidegateError | None = None
         """A refusal that no repeat will cure."""
 
@@ -34,11 +38,14 @@ class Committer:
             return
         self._sent = self._board.uncommitted()
         if self._sent:
+            self._sent_at = time.monotonic()
             member.commit(self._coded(self._sent))
 
     def answered(self, taken: Mapping[Partition, Commit], refused: Mapping[Partition, Refused]) -> None:
         """Note the broker's answer to the commit that was on its way."""
         sent, self._sent = self._sent, {}
+        self.answers += 1
+        self.answer_seconds += time.monotonic() - self._sent_at
         self._board.note_committed({key: position for key, position in sent.items() if key[0] in taken})
         self._note_refused(refused)
 

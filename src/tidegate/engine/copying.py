@@ -36,6 +36,8 @@ class Failed:
     failure: Failure
     done: Done
     topic: str
+    replay: int = 0
+    """The number of the rewind that let it run again, where one did."""
 
 
 class Copier:
@@ -90,7 +92,7 @@ class Copier:
         message, failure = failed.message, failed.failure
         delay = delay_of(failed.topic, self._group)
         return failed_again(
-            failed.before or first_copy(message, self._group),
+            failed.before or first_copy(message, self._group, failed.replay),
             at_ms=int(time.time() * 1000),
             place=f"{failure.partition}:{failure.record_offset}",
             attempts=failure.attempts,
@@ -103,13 +105,14 @@ class Copier:
         )
 
 
-def first_copy(message: Message, group: str) -> Copy:
+def first_copy(message: Message, group: str, replay: int) -> Copy:
     """Return what the first copy of a record starts from."""
     kind, milliseconds = message.timestamp()
     topic, number, record_offset = message.topic(), message.partition(), message.offset()
     return Copy(
         Origin(topic, number, record_offset, milliseconds if kind else None),
         f"{group}:{topic}:{number}:{record_offset}",
+        replay=replay,
     )
 
 

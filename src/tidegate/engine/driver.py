@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -18,16 +18,19 @@ from tidegate.engine.backing import ShutOut
 from tidegate.engine.board import Board
 from tidegate.engine.cancelled import ZOMBIE_SECONDS, Cancelled
 from tidegate.engine.committer import Committer
-from tidegate.engine.events import Event, Events, Helpers, RoundReported, StopAsked
+from tidegate.engine.control import Asked, PauseAsked, State, StopAsked
+from tidegate.engine.events import Event, Events, Helpers, RoundReported
 from tidegate.engine.finish import EndsFound
 from tidegate.engine.lanes import Lanes, RoundEnded
 from tidegate.engine.lookout import Looked, Sight
 from tidegate.engine.marks import MarksFound
 from tidegate.engine.owned import Accepted
+from tidegate.engine.rewinder import MovesReady, RewindAsked
 from tidegate.engine.spark import RoundDied
 from tidegate.engine.tally import Tally
 from tidegate.engine.topics import Topics
-from tidegate.errors import SparkFailed, Stalled, TidegateError, TopicMissing
+from tidegate.engine.wording import broken, deleted, names, stalled
+from tidegate.errors import TidegateError
 from tidegate.kafka.member import Callbacks, Member
 from tidegate.pipeline import Source
 from tidegate.records import Lease, Outcome, Partition, Report
@@ -111,11 +114,27 @@ class Driver:
         if self._committer.fatal is not None:
             self._end_with(self._committer.fatal)
         self._follow_pattern(member)
+        self._helpers.rewinder.turn(member)
         self._marks.ask(member)
         self._lookout.look(self._board)
         if self._helpers.clock is not None:
             self._helpers.clock.look()
         self._tally.tell()
+        self._tell_state("starting" if not self._has_joined else "paused" if self._board.is_paused else "running")
+
+    def _tell_state(self, state: State) -> None:
+        self._helpers.bulletin.tell(state, self._board, self._member, self._fatal)
+
+    def _obey(self, asked: Asked) -> None:
+        match asked:
+            case StopAsked():
+                self._is_stopping = True
+            case RewindAsked():
+                self._helpers.rewinder.want(asked)
+            case PauseAsked(is_paused) if self._board.is_paused != is_paused:
+                # The membership is kept: others do not get the partitions of one that rests.
+                self._board.is_paused = is_paused
+                logger.info("the run %s", "rests" if is_paused else "goes on", extra={"action": "paused"})
 
     def _take_events(self, wait_seconds: float) -> None:
         try:
@@ -127,8 +146,10 @@ class Driver:
 
     def _handle(self, event: Event) -> None:
         match event:
-            case StopAsked():
-                self._is_stopping = True
+            case StopAsked() | PauseAsked() | RewindAsked():
+                self._obey(event)
+            case MovesReady():
+                self._helpers.rewinder.take(event, self._member)
             case MarksFound():
                 self._place(event)
             case Looked():
@@ -178,12 +199,7 @@ class Driver:
         self._marks.doubt(one for one in list(self._board.owned) if one.topic in change.anew)
         missed = [one for one in change.gone if self._source.pattern is None or self._topics.is_own(one)]
         if missed:
-            self._end_with(
-                TopicMissing(
-                    f"{', '.join(missed)} was deleted while the run read from it",
-                    "make it again, or leave it out of from_kafka",
-                )
-            )
+            self._end_with(deleted(missed))
         elif change.gone or change.found:
             self._has_new_list = True
             self._forget([one for one in self._board.owned if one.topic in change.gone])
@@ -208,21 +224,14 @@ class Driver:
         for lease in self._board.flying(verdicts.replace):
             logger.warning(
                 "%s stand still although there is work: round %d of lane %d is cancelled and its worker replaced",
-                _names(set(verdicts.replace) & {item.partition for item in lease.partitions}),
+                names(set(verdicts.replace) & {item.partition for item in lease.partitions}),
                 lease.round,
                 lease.lane,
                 extra={"action": "lane_replaced"},
             )
             self._cancel(lease)
         if verdicts.hopeless:
-            where = {item.partition: lease for lease in self._board.flying() for item in lease.partitions}
-            doing = [f"{one} ({_doing(where.get(one))})" for one in verdicts.hopeless]
-            self._end_with(
-                Stalled(
-                    f"{', '.join(doing)}: records wait and the mark does not move, although the lane was replaced",
-                    "look at what its functions wait for; the marks are safe, a restart goes on from them",
-                )
-            )
+            self._end_with(stalled(verdicts.hopeless, self._board.flying()))
 
     # --- rounds come back
 
@@ -237,7 +246,7 @@ class Driver:
             self._helpers.purse.close(lease.round, outcome.spent)
         self._take_in(self._board.accept(outcome, time.monotonic()))
         if outcome.broken is not None:
-            self._end_with(_broken(outcome.broken, outcome.cure))
+            self._end_with(broken(outcome.broken, outcome.cure))
         if outcome.unreadable is not None:
             try:
                 self._marks.doubt_unread([item.partition for item in lease.partitions], outcome.unreadable)
@@ -288,7 +297,7 @@ class Driver:
                 extra={"action": "round_died"},
             )
         else:
-            self._end_with(error if isinstance(error, TidegateError) else _broken(str(error)))
+            self._end_with(error if isinstance(error, TidegateError) else broken(str(error)))
         for failure in blamed:
             logger.warning("%s offset %d: %s", failure.partition, failure.record_offset, failure.message)
 
@@ -300,7 +309,7 @@ class Driver:
         wanted = [one for one in partitions if self._source.wants(one) or self._topics.is_own(one.topic)]
         self._marks.want(self._board.gain(wanted))
         if wanted:
-            logger.info("partitions gained: %s", _names(wanted), extra={"action": "gained"})
+            logger.info("partitions gained: %s", names(wanted), extra={"action": "gained"})
 
     def _revoked(self, partitions: list[Partition]) -> None:
         """Finish and commit what is in flight, then give the partitions back.
@@ -313,12 +322,12 @@ class Driver:
         self._wait_for_rounds(partitions, self._stop_seconds - CANCEL_SECONDS, lambda: None)
         self._committer.flush(self._member, partitions, COMMIT_SECONDS)
         self._forget(partitions)
-        logger.info("partitions given back: %s", _names(partitions), extra={"action": "revoked"})
+        logger.info("partitions given back: %s", names(partitions), extra={"action": "revoked"})
 
     def _lost(self, partitions: list[Partition]) -> None:
         """They are somebody else's already: drop everything, commit nothing."""
         self._forget(partitions)
-        logger.warning("partitions lost: %s", _names(partitions), extra={"action": "lost"})
+        logger.warning("partitions lost: %s", names(partitions), extra={"action": "lost"})
 
     def _outdate_rounds(self) -> None:
         """A rebalance, also one that moves nothing: rounds that commit by themselves are members of the old group."""
@@ -335,6 +344,7 @@ class Driver:
     def _wind_down(self, member: Member) -> None:
         """Begin nothing, finish what is in flight within the budget, commit, leave."""
         self._board.stop()
+        self._tell_state("stopping")
         budget = self._stop_seconds - CANCEL_SECONDS
         self._unfinished = self._wait_for_rounds(None, budget, lambda: self._stay_member(member))
         deadline = time.monotonic() + COMMIT_SECONDS
@@ -349,8 +359,9 @@ class Driver:
         self._ended_at = datetime.now(UTC)
         member.leave(COMMIT_SECONDS)
         if self._board.owned:
-            logger.info("partitions given back: %s", _names(self._board.owned), extra={"action": "revoked"})
+            logger.info("partitions given back: %s", names(self._board.owned), extra={"action": "revoked"})
         self._lanes.close()
+        self._tell_state("failed" if self._fatal or self._tally.failures else "ended")
         self._helpers.close()
 
     def _stay_member(self, member: Member) -> None:
@@ -377,24 +388,9 @@ class Driver:
         for lease in flying:
             self._cancel(lease)
         unfinished = tuple(item.partition for lease in flying for item in lease.partitions)
-        logger.warning("not finished in time: %s", _names(unfinished), extra={"action": "cancelled"})
+        logger.warning("not finished in time: %s", names(unfinished), extra={"action": "cancelled"})
         deadline = time.monotonic() + ZOMBIE_SECONDS
         while time.monotonic() < deadline:
             self._take_events(TURN_SECONDS)
             self._lease()
         return unfinished
-
-
-def _names(partitions: Iterable[Partition]) -> str:
-    return ", ".join(str(partition) for partition in sorted(partitions)) or "none"
-
-
-def _doing(lease: Lease | None) -> str:
-    return "no round" if lease is None else f"round {lease.round} of lane {lease.lane}"
-
-
-def _broken(why: str, cure: str = "") -> SparkFailed:
-    return SparkFailed(
-        f"the workers cannot run this pipeline: {why}",
-        cure or "what the functions import must be installed for the Python that Spark's workers use",
-    )

@@ -6,12 +6,15 @@ import queue
 from dataclasses import dataclass
 
 from tidegate.engine.backing import Backer, ShutOut
+from tidegate.engine.bulletin import Bulletin
 from tidegate.engine.clock import BrokerClock
+from tidegate.engine.control import Asked
 from tidegate.engine.finish import EndsFound, Finish
 from tidegate.engine.lanes import RoundEnded
 from tidegate.engine.lookout import Looked, Lookout
 from tidegate.engine.marks import MarkFinder, MarksFound
 from tidegate.engine.purse import Purse
+from tidegate.engine.rewinder import MovesReady, Rewinder
 from tidegate.records import Outcome
 
 
@@ -22,12 +25,7 @@ class RoundReported:
     report: Outcome
 
 
-@dataclass(frozen=True)
-class StopAsked:
-    """Somebody wants the run to end in good order."""
-
-
-Event = RoundEnded | RoundReported | MarksFound | Looked | EndsFound | ShutOut | StopAsked
+Event = RoundEnded | RoundReported | MarksFound | MovesReady | Looked | EndsFound | ShutOut | Asked
 Events = queue.SimpleQueue[Event]
 
 
@@ -38,6 +36,8 @@ class Helpers:
     marks: MarkFinder
     lookout: Lookout
     finish: Finish
+    rewinder: Rewinder
+    bulletin: Bulletin
     clock: BrokerClock | None
     """None where no retry topic is read."""
     purse: Purse | None = None
@@ -47,6 +47,6 @@ class Helpers:
 
     def close(self) -> None:
         """Ask no more."""
-        for one in (self.marks, self.lookout, self.finish, self.clock, self.backer):
+        for one in (self.marks, self.lookout, self.finish, self.rewinder, self.clock, self.backer):
             if one is not None:
                 one.close()

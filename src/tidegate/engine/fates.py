@@ -262,6 +262,8 @@ class Fates:
 
     def _follow(self, attempt: Attempt, verdict: Verdict, failure: Failure, done: Done, sink: int) -> None:
         message = attempt.message
+        if not isinstance(verdict, Terminal) or verdict.kind != "stop":
+            self._books.note_mishap(failure, verdict.fate)
         match verdict:
             case Again(wait, tries, is_hold):
                 until = time.monotonic() + wait
@@ -290,7 +292,7 @@ class Fates:
     def _send(self, attempt: Attempt, failure: Failure, done: Done, topic: str) -> None:
         """Write a copy. The record stays open until the broker has it, or the store."""
         self._books.keep_open(attempt.message, Note(Tries(), 0.0, failure=failure, then=topic), done)
-        failed = Failed(attempt.message, attempt.copy, failure, done, topic)
+        failed = Failed(attempt.message, attempt.copy, failure, done, topic, self._books.replay(failure.partition))
         if self.vault is None or not self.vault.store.takes_copies:
             self._tools.copier.send(failed, self._answered)
             return

@@ -63,6 +63,8 @@ class Lookout:
         self._next = time.monotonic() + self._every_seconds
         self._next_expansion = time.monotonic() + EXPAND_SECONDS
         self._is_asking = False
+        self.ends: Mapping[Partition, int] = {}
+        """Where the logs ended when they were looked at last."""
 
     def look(self, board: Board) -> None:
         """Ask for the ends of what is ours and for the topics, if it is time to."""
@@ -87,7 +89,13 @@ class Lookout:
 
     def judge(self, sight: Sight | None, board: Board) -> Verdicts:
         """Return what stands still."""
+        self.ends = self.ends if sight is None else sight.ends
         return self._watchdog.look(board.workable_marks, {} if sight is None else sight.ends, time.monotonic())
+
+    @property
+    def standing(self) -> Mapping[Partition, float]:
+        """For how long partitions with work have stood at their marks, in seconds."""
+        return self._watchdog.standing(time.monotonic())
 
     def compare(self, sight: Sight) -> Change:
         """Return which topics are not what they were."""

@@ -84,9 +84,10 @@ def find_loss(partition: Partition, stood: Stood, log: Log, policy: Policy) -> L
         log.beginning,
         tuple((max(first, log.beginning), end) for first, end in position.ahead if end > log.beginning),
         {at: done for at, done in position.done.items() if at >= log.beginning},
+        position.replay,
     )
     if policy == "latest" and gone:
-        return Loss(partition, mark, why, _unsettled(position, log.end), log, Position(log.end))
+        return Loss(partition, mark, why, _unsettled(position, log.end), log, _at(log.end, position))
     # Where *ahead* covers all that is gone, nothing was lost: the mark only has to step over it.
     resume = None if policy == "stop" and gone else kept
     return Loss(partition, mark, why, gone, log, resume)
@@ -102,8 +103,13 @@ def _loss(partition: Partition, position: Position, log: Log, policy: Policy, wh
     """Of a log that is another one now, nothing the group knows is true any more: not *ahead*, not *done*."""
     if policy == "latest" and gone is not None:
         gone += log.end - log.beginning
-    resume = {"stop": None, "earliest": Position(log.beginning), "latest": Position(log.end)}[policy]
+    resume = {"stop": None, "earliest": _at(log.beginning, position), "latest": _at(log.end, position)}[policy]
     return Loss(partition, position.mark, why, gone, log, resume)
+
+
+def _at(mark: int, before: Position) -> Position:
+    """Go on elsewhere; which rewind was done last stays known, else it would be done again."""
+    return Position(mark, replay=before.replay)
 
 
 def _unsettled(position: Position, end: int) -> int:

@@ -21,6 +21,8 @@ class Owned:
     failure: Failure | None = None
     is_doubted: bool = False
     """Its mark may no longer be in the log: it is looked at before it is leased again."""
+    is_held: bool = False
+    """It is about to be rewound: what is settled is still committed, nothing more is begun."""
     open: tuple[Open, ...] = ()
     """Its open failures, as they were told at `told_at`."""
     told_at: float = 0.0
@@ -43,7 +45,7 @@ class Owned:
     @property
     def may_be_leased(self) -> bool:
         """Whether a round may work on it, if none does."""
-        blocked = self.is_closing or self.failure is not None or self.is_doubted
+        blocked = self.is_closing or self.failure is not None or self.is_doubted or self.is_held
         return self.position is not None and not blocked and not self.has_reached_end
 
     @property

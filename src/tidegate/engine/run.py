@@ -3,117 +3,122 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import pickle
 import queue
 import signal
 import sys
 import threading
-import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from tidegate.engine.backing import Backer
 from tidegate.engine.board import Board
-from tidegate.engine.channel import LiveAddress, LiveDesk
-from tidegate.engine.clock import BrokerClock
+from tidegate.engine.bulletin import Bulletin
+from tidegate.engine.chronicle import open_chronicle
 from tidegate.engine.committer import Committer
+from tidegate.engine.control import Control
 from tidegate.engine.driver import Driver
-from tidegate.engine.events import Events, Helpers, RoundReported
+from tidegate.engine.events import Events, Helpers
 from tidegate.engine.finish import Finish
 from tidegate.engine.lanes import Lanes
 from tidegate.engine.lookout import Lookout
 from tidegate.engine.marks import MarkFinder
-from tidegate.engine.own_topics import OwnTopics, least_taken, prepare
-from tidegate.engine.purse import Purse
-from tidegate.engine.spark import Spark, open_spark, pickled
+from tidegate.engine.own_topics import least_taken, prepare
+from tidegate.engine.parts import (
+    check_outputs,
+    jobs_of,
+    joining_of,
+    lane_limit,
+    limits_of,
+    open_backer,
+    open_clock,
+    open_desk,
+    open_purse,
+    pickle_kafka,
+    pickle_plan,
+    publisher,
+    run_row,
+)
+from tidegate.engine.rewinder import Rewinder
+from tidegate.engine.spark import open_spark
 from tidegate.engine.starting import Starting
-from tidegate.engine.stores import kafka_sinks, keeps_progress, rounds_commit, table_of
+from tidegate.engine.stores import keeps_progress, rounds_commit, table_of
 from tidegate.engine.tally import Tally
-from tidegate.engine.task import Job, close_task
+from tidegate.engine.task import close_task
 from tidegate.engine.topics import Topics, expand
 from tidegate.engine.truth import Truth
 from tidegate.errors import SettingsError, StoppedAtRecord, TopicMissing
 from tidegate.kafka.admin import Admin, TopicInfo
-from tidegate.kafka.connection import Kafka, kafka_of
-from tidegate.kafka.member import Joining, open_member
-from tidegate.kafka.writer import Writer
-from tidegate.names import redrive_topic
-from tidegate.records import Lease, Limits, Partition, Report, counted
-from tidegate.settings import Settings, debug_asked
-from tidegate.steps import Plan, name_of
+from tidegate.kafka.connection import kafka_of
+from tidegate.kafka.member import open_member
+from tidegate.records import Partition, Report, counted
+from tidegate.settings import debug_asked
+from tidegate.steps import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession  # noqa: TID251  # a type only
 
     from tidegate.pipeline import Pipeline, Retries, Source, Until
 
-QUIET_SECONDS = 1.0
-IDLE_SECONDS = 3.0
-LIVE_LOT_SECONDS = 0.25
-PLAIN_LOT_SECONDS = 1.0
-"""A round holds permits for this long at most. A plain one hears of no more: too few, and starting jobs would take
-longer than working."""
-LIVE_SECONDS = 60.0
-"""A live round reads for this long: its marks are committed while it runs."""
-
-
-MakeJob = Callable[[Lease], bytes]
-
 
 def run_pipeline(
-    pipeline: Pipeline, *, until: Until, retries: Retries, session: SparkSession | None, more: Mapping[str, object]
+    pipeline: Pipeline,
+    *,
+    until: Until,
+    retries: Retries,
+    session: SparkSession | None,
+    more: Mapping[str, object],
+    control: Control | None,
 ) -> Report:
     """Run a pipeline; see `Pipeline.run`."""
-    if until not in ("stopped", "caught-up"):
-        raise SettingsError(f"until={until!r} is unknown", 'choose "stopped" or "caught-up"')
-    if retries not in ("wait", "leave"):
-        raise SettingsError(f"retries={retries!r} is unknown", 'choose "wait" or "leave"')
+    _check_words(until, retries)
     resolved = pipeline.resolved(more)
     settings = resolved.values
     plan = pipeline.plan()
-    plan_bytes = _pickle_plan(plan)
+    plan_bytes = pickle_plan(plan)
     source = pipeline.source
     kafka = kafka_of(resolved)
-    kafka_bytes = _pickle_kafka(kafka)
+    kafka_bytes = pickle_kafka(kafka)
     admin = Admin(kafka, settings.broker_timeout)
     sources = find_topics(admin, source)
-    outputs = _check_outputs(plan, admin)
+    outputs = check_outputs(plan, admin)
     spark = open_spark(session, master=settings.master, app_name=f"tidegate {source.group}", debug=debug_asked())
     closing = contextlib.ExitStack()
     try:
-        most_lanes = _lane_limit(settings, spark)
+        most_lanes = lane_limit(settings, spark)
         own = prepare(admin, source.group, plan.policy, settings, sources)
-        clock = _open_clock(kafka, source.group, own, settings)
+        clock = open_clock(kafka, source.group, own, settings)
         topics = Topics(sources, own.read)
         truth = Truth(admin, source.group, table_of(plan, source.group), settings.trust)
         closing.callback(truth.close)
-        starting = Starting(admin, truth, source, topics, plan.fingerprint)
+        starting = Starting(admin, truth, source, topics, plan.fingerprint, settings.history)
         # From here on the group is touched: everything that can be refused has been.
         starting.before_joining()
         ends = admin.ends(_partitions(sources, source)) if until == "caught-up" else None
-        board = Board(most_lanes, _limits(settings), ends, rounds_commit=rounds_commit(plan))
+        board = Board(most_lanes, limits_of(settings), ends, rounds_commit=rounds_commit(plan))
         events: Events = queue.SimpleQueue()
-        desk = _open_desk(settings, spark, events)
+        desk = open_desk(settings, spark, events)
         live = None if desk is None else desk.address
-        job = _jobs(plan_bytes, kafka_bytes, source.group, live, own, settings.rate or 0.0)
+        job = jobs_of(plan_bytes, kafka_bytes, source.group, live, own, settings.rate or 0.0)
         lanes = Lanes(spark, source.group, job, events.put, desk)
         tally = Tally(source.group, settings.idle_notice)
+        lookout = Lookout(admin, topics, source.pattern, settings.stall_after, events.put)
+        committer = Committer(board, starting.metadata)
+        run = run_row(source.group, settings, topics)
+        chronicle = open_chronicle(run, settings, admin, starting.topic_id, events.put)
+        publish = closing.enter_context(publisher(control or Control(), chronicle, events))
         driver = Driver(
             board,
             lanes,
             Helpers(
                 MarkFinder(board, starting, events.put),
-                Lookout(admin, topics, source.pattern, settings.stall_after, events.put),
+                lookout,
                 Finish(admin, lambda: list(own.delays) if retries == "wait" else [], events.put),
+                Rewinder(board, starting, events.put),
+                Bulletin(run.run_id, tally, lookout, committer, publish),
                 clock,
-                _open_purse(settings, is_live=desk is not None),
-                _open_backer(
+                open_purse(settings, is_live=desk is not None),
+                open_backer(
                     plan,
                     kafka,
                     source.group,
@@ -123,7 +128,7 @@ def run_pipeline(
                     lambda: least_taken(admin, [*outputs, *own.delays]),
                 ),
             ),
-            Committer(board, starting.metadata),
+            committer,
             tally,
             events,
             stop_seconds=settings.stop_budget,
@@ -131,7 +136,7 @@ def run_pipeline(
         _say(_guarantee(pipeline, plan, sources))
         with _signals(driver):
             report = driver.run(
-                lambda callbacks: open_member(kafka, _joining(settings, source.group), callbacks), topics, source
+                lambda callbacks: open_member(kafka, joining_of(settings, source.group), callbacks), topics, source
             )
         if tally.holds_resources or spark.is_owned:
             spark.run_everywhere(close_task, b"")
@@ -143,105 +148,11 @@ def run_pipeline(
     return report
 
 
-def _open_desk(settings: Settings, spark: Spark, events: Events) -> LiveDesk | None:
-    """Open the live channel, unless it is switched off or every round waits for its own commit anyway."""
-    if not settings.live or settings.commit_records is not None:
-        return None
-    bind, advertise = spark.driver_address
-    limits = replace(
-        _limits(settings), read_seconds=LIVE_SECONDS, quiet_seconds=LIVE_SECONDS, idle_seconds=LIVE_SECONDS
-    )
-    return LiveDesk(bind, advertise, limits, lambda report: events.put(RoundReported(report)))
-
-
-def _jobs(plan: bytes, kafka: bytes, group: str, live: LiveAddress | None, own: OwnTopics, rate: float) -> MakeJob:
-    """Return what turns a lease into the bytes of its task."""
-    path = tuple(str(Path(entry).absolute()) if entry else str(Path.cwd()) for entry in sys.path)
-    level = logging.getLogger().getEffectiveLevel()
-    partitions, delays = own.partitions, dict(own.delays)
-
-    def job(lease: Lease) -> bytes:
-        return pickle.dumps(Job(plan, lease, kafka, group, path, level, live, partitions, delays, rate))
-
-    return job
-
-
-def _open_purse(settings: Settings, *, is_live: bool) -> Purse | None:
-    """Make the permits of this process, where a rate was chosen."""
-    if settings.rate is None:
-        return None
-    return Purse(settings.rate, LIVE_LOT_SECONDS if is_live else PLAIN_LOT_SECONDS, time.monotonic())
-
-
-def _open_backer(
-    plan: Plan,
-    kafka: Kafka,
-    group: str,
-    settings: Settings,
-    starting: Starting,
-    events: Events,
-    batch_bytes: Callable[[], int],
-) -> Backer | None:
-    """Back the rounds, where sinks write in bulk."""
-    if not plan.collecting:
-        return None
-    # Of this copy of the program alone: two with one name would shut each other out for ever.
-    family = f"tidegate.{group}.{settings.instance or uuid.uuid4().hex}"
-    return Backer(
-        kafka,
-        family,
-        starting.topic_id,
-        events.put,
-        in_transactions=rounds_commit(plan),
-        batch_bytes=batch_bytes(),
-    )
-
-
-def _check_outputs(plan: Plan, admin: Admin) -> list[str]:
-    """Return the topics that sinks name; that one is missing must not be found out by the first record."""
-    names = [sink.topic for sink in kafka_sinks(plan) if isinstance(sink.topic, str)]
-    admin.describe(names)
-    return names
-
-
-def _open_clock(kafka: Kafka, group: str, own: OwnTopics, settings: Settings) -> BrokerClock | None:
-    """Read the broker's clock, where anything may be due; that also shows whether copies may be written."""
-    if not any(own.delays.values()):
-        return None
-    seconds = settings.broker_timeout
-    clock = BrokerClock(lambda: Writer(kafka, delivery_seconds=seconds), redrive_topic(group), seconds + 1)
-    clock.read()
-    return clock
-
-
-def _pickle_plan(plan: Plan) -> bytes:
-    """Pickle what the workers run; name the function that cannot go there."""
-    parts = [*((step.kind, step.function) for step in plan.steps), *(("sink", sink.write) for sink in plan.sinks)]
-    parts += [("when", sink.when) for sink in plan.sinks if sink.when is not None]
-    for kind, function in parts:
-        try:
-            pickled(function)
-        except SettingsError:  # a secret that cannot be read
-            raise
-        except Exception as error:
-            raise SettingsError(
-                f"{kind}({name_of(function)}) cannot be sent to Spark's workers: {error}",
-                "make what it needs (a connection, a lock, an open file) inside the worker with tg.resource(make)",
-            ) from error
-    return pickled(plan)
-
-
-def _pickle_kafka(kafka: Kafka) -> bytes:
-    """Pickle how workers reach Kafka, secrets read: they may have neither the variables nor the files."""
-    try:
-        return pickled(kafka)
-    except SettingsError:
-        raise
-    except Exception as error:  # noqa: BLE001  # its text may show what must not be shown
-        raise SettingsError(
-            f"a function in the settings of {kafka} cannot be sent to Spark's workers: {type(error).__name__}",
-            "make what it needs (a connection, a lock) inside of it",
-        ) from None
+def _check_words(until: str, retries: str) -> None:
+    if until not in ("stopped", "caught-up"):
+        raise SettingsError(f"until={until!r} is unknown", 'choose "stopped" or "caught-up"')
+    if retries not in ("wait", "leave"):
+        raise SettingsError(f"retries={retries!r} is unknown", 'choose "wait" or "leave"')
 
 
 def find_topics(admin: Admin, source: Source) -> Mapping[str, TopicInfo]:
@@ -262,30 +173,6 @@ def find_topics(admin: Admin, source: Source) -> Mapping[str, TopicInfo]:
 
 def _partitions(topics: Mapping[str, TopicInfo], source: Source) -> list[Partition]:
     return [one for info in topics.values() for one in info.each_partition() if source.wants(one)]
-
-
-def _lane_limit(settings: Settings, spark: Spark) -> int:
-    slots = spark.slots
-    if settings.lanes is not None and settings.lanes > slots:
-        raise SettingsError(
-            f"lanes={settings.lanes}, but Spark runs {slots} tasks at a time: some lanes would starve",
-            f"set lanes to at most {slots}, or give Spark more (master=local[{settings.lanes}])",
-        )
-    return settings.lanes or slots
-
-
-def _limits(settings: Settings) -> Limits:
-    return Limits(
-        read_seconds=settings.commit_every,
-        quiet_seconds=min(QUIET_SECONDS, settings.commit_every),
-        idle_seconds=min(IDLE_SECONDS, settings.commit_every),
-        attempt_seconds=settings.timeout,
-        records=settings.commit_records,
-    )
-
-
-def _joining(settings: Settings, group: str) -> Joining:
-    return Joining(group, settings.session_timeout, settings.instance, settings.group_protocol == "consumer")
 
 
 def _guarantee(pipeline: Pipeline, plan: Plan, topics: Mapping[str, TopicInfo]) -> str:

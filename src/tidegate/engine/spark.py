@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from tidegate.errors import SettingsError, SparkFailed
 from tidegate.java import find_java
 from tidegate.settings import choose_worker_python
@@ -220,6 +218,7 @@ def _enter(task: Task, job: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     The input is drained only by a healthy round: Spark ends a worker whose task left input behind,
     which is how a worker with a stuck thread is got rid of without losing the answer.
     """
+    import pyarrow as pa  # noqa: PLC0415  # slow to import: no command should wait for it
     from pyspark import TaskContext  # noqa: PLC0415  # only there inside a worker
 
     context = TaskContext.get()

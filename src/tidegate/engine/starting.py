@@ -9,17 +9,21 @@ stood for may be gone.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from tidegate.engine.from_table import positions_by_table
 from tidegate.engine.lost import Log, Loss, Stood, deleted, find_loss
 from tidegate.engine.topics import Topics
 from tidegate.engine.truth import Truth
-from tidegate.errors import GroupHasMembers, NoStartingOffset, SettingsError
+from tidegate.errors import GroupHasMembers, NoStartingOffset, SettingsError, TopicMissing
 from tidegate.kafka.admin import Admin, TopicInfo
 from tidegate.ledger import Home, decode, encode
 from tidegate.pipeline import Source
+from tidegate.places import FromTable
 from tidegate.records import Commit, Partition, Position
+from tidegate.secrets import Secret
 
 logger = logging.getLogger("tidegate.start")
 
@@ -49,15 +53,34 @@ class Found:
     """Partitions whose commit is to follow what is stored elsewhere."""
 
 
+@dataclass(frozen=True)
+class Moved:
+    """Where a partition goes on after a rewind."""
+
+    position: Position
+    commit: Commit
+    topic_id: str
+    end: int
+
+
 class Starting:
     """Finds and chooses positions. Blocks on the broker: never call it from a callback."""
 
-    def __init__(self, admin: Admin, truth: Truth, source: Source, topics: Topics, sinks: str) -> None:
+    def __init__(
+        self,
+        admin: Admin,
+        truth: Truth,
+        source: Source,
+        topics: Topics,
+        sinks: str,
+        history: str | Secret | None = None,
+    ) -> None:
         self._admin = admin
         self._truth = truth
         self._source = source
         self._topics = topics
         self._sinks = sinks
+        self._history = history
         self._first_ids = {name: info.topic_id for name, info in topics.infos.items()}
         self._stood: dict[Partition, Stood] = {}
         """Where partitions of ours stood last, and in which topic: commits go with a topic that is deleted."""
@@ -109,7 +132,9 @@ class Starting:
         """Choose and commit positions for topics without any commit, if the group has no member."""
         infos = self._topics.infos
         if self._source.at is not None and self._source.at.always:
-            commits = self._coded(self._places(self._source.at.places), infos)
+            again = self._places(self._source.at.places)
+            number = int(time.time() * 1000)  # what fails now must not be taken for what failed before
+            commits = self._coded({tp: replace(one, replay=number) for tp, one in again.items()}, infos)
             self._commit_from_outside(commits)
             self._truth.overwrite(commits)
             return
@@ -189,6 +214,23 @@ class Starting:
         """Let partitions that were found go on elsewhere; False if somebody has moved them since."""
         return self._truth.move(commits)
 
+    def rewind(self, marks: Mapping[Partition, int], replay: int) -> dict[Partition, Moved]:
+        """Let partitions on which nobody works go on elsewhere; the group's commit is left to the member.
+
+        Where marks are stored beside rows, they are moved first: should the process die in between, the group follows.
+        """
+        _, logs = self._look_at(list(marks))
+        moved = {}
+        for tp, mark in marks.items():
+            if tp not in logs or logs[tp].topic_id != self.topic_id(tp):
+                raise TopicMissing(f"{tp} is gone, or was made anew", "look at the topic first")
+            # What is no longer retained cannot be had: it begins where the log does.
+            position = Position(min(max(mark, logs[tp].beginning), logs[tp].end), replay=replay)
+            commit = Commit(position.mark, self.metadata_for(tp, position, logs[tp].topic_id))
+            moved[tp] = Moved(position, commit, logs[tp].topic_id, logs[tp].end)
+        self._truth.rewind({tp: one.commit for tp, one in moved.items()})
+        return moved
+
     def _look_at(self, partitions: list[Partition]) -> tuple[Infos, dict[Partition, Log]]:
         """Return the topics and the logs of those partitions that exist, all of one moment."""
         names = {*self._topics.names, *(tp.topic for tp in partitions)}
@@ -248,9 +290,14 @@ class Starting:
             )
         if self._source.starting == "earliest":
             later, at_start = names, []
+        by_table: dict[Partition, Position] = {}
+        if isinstance(self._source.starting, FromTable) and at_start:
+            named = {name: infos[name] for name in at_start}
+            by_table = positions_by_table(self._admin, self._source.starting, self._source.group, named, self._history)
+            at_start = []
         marks = self._admin.beginnings(_partitions({name: infos[name] for name in later}))
         marks |= self._admin.ends(_partitions({name: infos[name] for name in at_start}), committed_only=True)
-        return {tp: Position(mark) for tp, mark in marks.items()}
+        return by_table | {tp: Position(mark) for tp, mark in marks.items()}
 
     def _places(self, partitions: Iterable[Partition]) -> dict[Partition, Position]:
         """Return where `tg.at` lets these partitions start; an offset that is not in the log is an error."""

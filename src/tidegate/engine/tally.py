@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tidegate.engine.lost import Loss
@@ -13,42 +15,72 @@ from tidegate.records import Counts, Failure, Outcome, Partition, Report
 logger = logging.getLogger("tidegate.run")
 
 TELL_EVERY_SECONDS = 10.0
+MOST_MISHAPS = 50
+"""Failed attempts that are kept to be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenMishap:
+    """An attempt that failed, as the run heard of it."""
+
+    at: datetime
+    number: int
+    """Counts those of the run, from 1."""
+    failure: Failure
+    fate: str
+    """What the policy decided: hold, retry, retry_later 10m, dead_letter, skip, stop."""
 
 
 class Tally:
     """Counts records once, whether a live report or the outcome told of them first."""
 
     def __init__(self, group: str, idle_seconds: float) -> None:
-        self._group = group
+        self.group = group
         self._idle_seconds = idle_seconds
-        self._counts = Counts()
+        self.counts = Counts()
+        self.rounds = 0
         self._counted: dict[int, Counts] = {}
         self._proofs: list[int] = []
         self._proven: dict[int, tuple[int, ...]] = {}
-        self._round_seconds = 0.0
-        self._began_at = datetime.now(UTC)
+        self.round_seconds = 0.0
+        self.began_at = datetime.now(UTC)
         self._told_at = self._came_at = time.monotonic()
         self._told = Counts()
         self._told_taken = 0
         self._marks: dict[Partition, int] = {}
-        self._lost = 0
+        self.lost = 0
         self._lost_uncounted: set[Partition] = set()
         self.failures: list[Failure] = []
+        self.mishaps: deque[SeenMishap] = deque(maxlen=MOST_MISHAPS)
+        self._mishaps_told: dict[int, int] = {}
         self.holds_resources = False
 
     def count(self, outcome: Outcome, *, is_final: bool) -> None:
         """Count what an outcome or a report brings."""
         news = outcome.counts - self._counted.get(outcome.round, Counts())
-        self._counts += news
+        self.counts += news
         self._counted[outcome.round] = outcome.counts
         self._prove(outcome)
+        self._see(outcome)
         if any(news.as_tuple()):
             self._came_at = time.monotonic()
         if is_final:
             del self._counted[outcome.round]
             self._proven.pop(outcome.round, None)
-            self._round_seconds += outcome.seconds
+            self._mishaps_told.pop(outcome.round, None)
+            self.rounds += 1
+            self.round_seconds += outcome.seconds
             self.holds_resources |= outcome.holds_resources
+
+    def _see(self, outcome: Outcome) -> None:
+        """Keep the failed attempts that are news."""
+        told = self._mishaps_told.get(outcome.round, 0)
+        for mishap in outcome.mishaps:
+            if mishap.number > told:
+                number = 1 + (self.mishaps[-1].number if self.mishaps else 0)
+                self.mishaps.append(SeenMishap(datetime.now(UTC), number, mishap.failure, mishap.fate))
+        if outcome.mishaps:
+            self._mishaps_told[outcome.round] = outcome.mishaps[-1].number
 
     def proofs(self, without_round: int | None = None) -> tuple[int, ...]:
         """How many records are known to have got through each sink; without those that this round told of."""
@@ -79,7 +111,7 @@ class Tally:
 
     def lose(self, loss: Loss) -> None:
         """Count records that are gone, and say so."""
-        self._lost += loss.count or 0
+        self.lost += loss.count or 0
         if loss.count is None:
             self._lost_uncounted.add(loss.partition)
         if loss.count != 0:
@@ -94,14 +126,14 @@ class Tally:
             self._came_at = now
         if now - self._told_at < TELL_EVERY_SECONDS:
             return
-        if self._counts != self._told:
-            news = self._counts - self._told
+        if self.counts != self._told:
+            news = self.counts - self._told
             rate = news.settled / (now - self._told_at)
             logger.info(
                 "%d records settled, %.0f per second%s",
-                self._counts.settled,
+                self.counts.settled,
                 rate,
-                self._counts.beside,
+                self.counts.beside,
                 extra={"action": "progress"},
             )
             if news.held:
@@ -113,19 +145,19 @@ class Tally:
                     f"while other records got through ({taken})" if taken else "and none got through",
                     extra={"action": "held"},
                 )
-        self._told_at, self._told, self._told_taken = now, self._counts, sum(self._proofs[:-1])
+        self._told_at, self._told, self._told_taken = now, self.counts, sum(self._proofs[:-1])
 
     def report(self, unfinished: tuple[Partition, ...], ended_at: datetime) -> Report:
         """Return how the run ended."""
         return Report(
-            group=self._group,
-            counts=self._counts,
+            group=self.group,
+            counts=self.counts,
             marks=dict(sorted(self._marks.items())),
-            began_at=self._began_at,
+            began_at=self.began_at,
             ended_at=ended_at,
-            round_seconds=self._round_seconds,
+            round_seconds=self.round_seconds,
             failures=tuple(self.failures),
             unfinished=unfinished,
-            lost=self._lost,
+            lost=self.lost,
             lost_uncounted=tuple(sorted(self._lost_uncounted)),
         )

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tidegate.errors import OffsetsDiffer
+from tidegate.errors import OffsetsDiffer, RewindRefused
 from tidegate.kafka.admin import Admin
-from tidegate.ledger import Home, decode
+from tidegate.ledger import Home, Stored, decode
 from tidegate.records import Commit, Partition
 from tidegate.settings import Trust
 
@@ -42,6 +42,8 @@ class Agreement:
     behind: frozenset[Partition]
     differ: tuple[Partition, ...] = field(default=())
     """The group was moved, and not by us."""
+    rewound: tuple[Partition, ...] = field(default=())
+    """The group was moved by a rewind of ours that the table knows nothing of."""
 
 
 class Truth:
@@ -61,6 +63,10 @@ class Truth:
             return Standing(committed)
         stored = self._table.read(wanted)
         found = compare(self._group, committed, stored)
+        if found.rewound:
+            # Whether this was done or another copy was quicker: what is stored now says it.
+            self._table.move({partition: committed[partition] for partition in found.rewound})
+            return self.read(wanted, require_stable=require_stable)
         if not found.differ:
             return Standing(found.commits, found.behind)
         if self._trust is None:
@@ -95,6 +101,17 @@ class Truth:
         """Go on elsewhere, unless somebody has moved these since they were read: a driver may freeze in between."""
         return self._table is None or not commits or self._table.move(commits)
 
+    def rewind(self, commits: Mapping[Partition, Commit]) -> None:
+        """Move what is stored beside the group, on which nobody works.
+
+        Should a round of another process store something in between, these are no longer ours to move.
+        """
+        if self._table is None:
+            return
+        self._table.read(commits)
+        if not self._table.move(commits):
+            raise RewindRefused("somebody else moves the same partitions", "ask again")
+
     def overwrite(self, commits: Mapping[Partition, Commit]) -> None:
         """A rewind has moved the group: so it does what is stored beside it, wherever that stands."""
         if self._table is not None and commits:
@@ -109,25 +126,33 @@ class Truth:
 def compare(group: str, committed: Mapping[Partition, Commit], stored: Mapping[Partition, Commit]) -> Agreement:
     """Say where the group stands.
 
-    After a crash the group is behind the table, by a commit of ours. Anything else that differs was done by others: a
-    commit that is not ours, or one of ours that is beyond the table (the database was restored from a copy).
+    After a crash the group is behind the table, by a commit of ours, or by a rewind that the table has seen already.
+    A rewind while nothing ran moved the group alone: the table is to follow it. Anything else that differs was done by
+    others: a commit that is not ours, or one of ours that is beyond the table (the database was restored from a copy).
     """
     commits = {**committed, **stored}
-    differ = []
+    differ, rewound = [], []
     behind = set()
     for partition, row in stored.items():
         commit = committed.get(partition)
-        if commit is not None and commit.mark == row.mark:
+        if commit is None:
+            behind.add(partition)
             continue
-        if commit is None or (_is_ours(group, partition, commit) and commit.mark < row.mark):
+        ours, table = _stored(group, partition, commit), _stored(group, partition, row)
+        newer = ours.position.replay - table.position.replay
+        if ours.topic_id is not None and newer > 0:
+            rewound.append(partition)
+        elif commit.mark == row.mark:
+            continue
+        elif ours.topic_id is not None and (newer < 0 or commit.mark < row.mark):
             behind.add(partition)
         else:
             differ.append(partition)
-    return Agreement(commits, frozenset(behind), tuple(sorted(differ)))
+    return Agreement(commits, frozenset(behind), tuple(sorted(differ)), tuple(sorted(rewound)))
 
 
-def _is_ours(group: str, partition: Partition, commit: Commit) -> bool:
-    return decode(commit.mark, commit.metadata, Home(group, "", partition.number, "")).topic_id is not None
+def _stored(group: str, partition: Partition, commit: Commit) -> Stored:
+    return decode(commit.mark, commit.metadata, Home(group, "", partition.number, ""))
 
 
 def _differ(

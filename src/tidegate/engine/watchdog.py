@@ -54,3 +54,7 @@ class Watchdog:
             elif seen.replaced_at is not None and now - seen.replaced_at >= self._stall_seconds:
                 hopeless.append(partition)
         return Verdicts(tuple(replace), tuple(hopeless))
+
+    def standing(self, now: float) -> dict[Partition, float]:
+        """Return for how long partitions with work have stood at their mark."""
+        return {partition: now - seen.since for partition, seen in self._seen.items()}

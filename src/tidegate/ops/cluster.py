@@ -22,6 +22,11 @@ class Cluster:
         """The one admin connection of an operation."""
         return Admin(self.kafka, self.timeout_seconds)
 
+    @cached_property
+    def cluster_id(self) -> str:
+        """Kafka's own name for the cluster, the same through every address."""
+        return self.admin.cluster_id()
+
 
 def chosen_cluster(kafka: Kafka | None = None) -> Cluster:
     """Return the caller's cluster, or the one that the settings name; client settings come from both."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from tidegate.errors import SettingsError, TopicMissing
 from tidegate.kafka.scan import Scan, moment
 from tidegate.names import dead_topic, is_own, redrive_topic
 from tidegate.ops.cluster import chosen_cluster
+from tidegate.ops.redrive_memory import RedriveMemory, Remembered
 from tidegate.ops.tail import parse_time
 from tidegate.settings import seconds
 
@@ -29,6 +30,9 @@ _POLL_SECONDS = 0.25
 _LARGEST = 2**63 - 1
 _SUFFIX = dead_topic("")
 _CLOCKS_APART_MS = 5_000
+
+Place = tuple[int, int]
+"""A partition and an offset in `GROUP.dead`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ class Filter:
     since: datetime | None = None
     until: datetime | None = None
     key: bytes | None = None
+    place: Place | None = None
+    """The one in this place."""
 
     def takes(self, letter: DeadLetter) -> bool:
         """Whether this letter is meant. One whose time is not known is in no span of time."""
@@ -84,6 +90,7 @@ class Filter:
             and (self.since is None or (written is not None and written >= self.since))
             and (self.until is None or (written is not None and written < self.until))
             and (self.key is None or letter.key == self.key)
+            and (self.place is None or (letter.partition, letter.offset) == self.place)
         )
 
 
@@ -127,13 +134,14 @@ def make_filter(
     since: str | datetime | None = None,
     until: str | datetime | None = None,
     key: str | bytes | None = None,
+    place: Place | None = None,
 ) -> Filter:
     """Turn what a caller wrote into a filter. A span of time that holds nothing is refused."""
     now = datetime.now(UTC)
     begin, end = _moment_of(since, "since", now), _moment_of(until, "until", now)
     if begin is not None and end is not None and begin >= end:
         raise SettingsError(f"since={since} is not before until={until}", "swap them, or leave one of them out")
-    return Filter(origin, error or None, begin, end, key.encode() if isinstance(key, str) else key)
+    return Filter(origin, error or None, begin, end, key.encode() if isinstance(key, str) else key, place)
 
 
 def check_limit(limit: int | None) -> None:
@@ -143,34 +151,50 @@ def check_limit(limit: int | None) -> None:
 
 
 class DeadTopic:
-    """A group's dead letters as they are now: ends, and what was redriven, are read once."""
+    """A group's dead letters as they are now: ends, and what was redriven, are read once.
 
-    def __init__(self, cluster: Cluster, group: str) -> None:
+    The redrive topic says what was redriven; the history knows it still where that topic has forgotten.
+    """
+
+    def __init__(self, cluster: Cluster, group: str, until: Mapping[Partition, int] | None = None) -> None:
         self.group = group
         self.cluster = cluster
         self.info = _dead_topic(cluster, group)
         places = self.info.each_partition()
         self._beginnings = cluster.admin.beginnings(places)
-        self._ends = cluster.admin.ends(places)
+        ends = cluster.admin.ends(places)
+        self.ends = ends if until is None else {at: min(end, until.get(at, end)) for at, end in ends.items()}
+        """Where it ends for this look; given as `until`, a later look sees no letter that is newer."""
         self._redriven = _redriven(cluster, group)
+        self.memory = RedriveMemory(cluster, group)
+        self._remembered = self.memory.known()
 
     def read(self, chosen: Filter) -> Iterator[FoundLetter]:
         """Give the letters that are meant, in the order of their places."""
+        return (found for found in self.each(chosen) if chosen.takes(found.letter))
+
+    def each(self, chosen: Filter, first: Place | None = None) -> Iterator[FoundLetter]:
+        """Give all letters among which those that are meant lie, from the place `first` on."""
         starts = self._beginnings
         if chosen.since is not None:
             # Below zero Kafka means other things than times.
-            first = self.cluster.admin.offsets_at(starts, max(0, int(chosen.since.timestamp() * 1000)))
-            starts = {at: max(start, first[at]) for at, start in starts.items()}
+            since = self.cluster.admin.offsets_at(starts, max(0, int(chosen.since.timestamp() * 1000)))
+            starts = {at: max(start, since[at]) for at, start in starts.items()}
+        if first is not None:
+            starts = {at: _from(first, at, start) for at, start in starts.items()}
         for at in self.info.each_partition():
-            for record in _records(self.cluster, {at: starts[at]}, self._ends):
-                found = self._found(record)
-                if chosen.takes(found.letter):
-                    yield found
+            if chosen.place is not None and chosen.place[0] != at.number:
+                continue
+            until = self.ends
+            if chosen.place is not None:
+                until = {at: min(self.ends[at], chosen.place[1] + 1)}
+                starts = {**starts, at: max(starts[at], chosen.place[1])}
+            yield from map(self._found, _records(self.cluster, {at: starts[at]}, until))
 
     def at(self, number: int, record_offset: int) -> FoundLetter:
         """Return the letter in this place; none there is an error."""
         at = self.info.partition(number)
-        if self._beginnings[at] <= record_offset < self._ends[at]:
+        if self._beginnings[at] <= record_offset < self.ends[at]:
             for record in _records(self.cluster, {at: record_offset}, {at: record_offset + 1}):
                 return self._found(record)
         raise SettingsError(
@@ -193,7 +217,17 @@ class DeadTopic:
         if copy is not None and not _is_believable(copy):
             copy = None
         at = self._redriven.get(record.partition, {}).get(record.offset)
-        return FoundLetter(_letter(self.group, record, copy, redriven_ms=at), copy, record.headers)
+        letter = _letter(self.group, record, copy, redriven_ms=at)
+        if not letter.was_redriven and Remembered.of(letter) in self._remembered:
+            letter = replace(letter, was_redriven=True)
+        return FoundLetter(letter, copy, record.headers)
+
+
+def _from(first: Place, at: Partition, start: int) -> int:
+    """Return where to begin in a partition, so that nothing before the place `first` comes."""
+    if at.number < first[0]:
+        return _LARGEST
+    return max(start, first[1]) if at.number == first[0] else start
 
 
 def _dead_topic(cluster: Cluster, group: str) -> TopicInfo:

@@ -1,7 +1,7 @@
 """Sending dead letters back to their group, or elsewhere.
 
 The redrive topic is its own memory: each copy in it names the dead letter it was made from. So a redrive that was
-killed is run again, and goes on where it was.
+killed is run again, and goes on where it was. The history remembers the same for longer; it is never needed.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Literal
 from tidegate.errors import DeliveryFailed, SettingsError, TidegateError
 from tidegate.names import is_own, redrive_topic
 from tidegate.ops.cluster import chosen_cluster
-from tidegate.ops.dead_letters import DeadTopic, check_limit, make_filter
-from tidegate.ops.redrive_writer import Pace, Place, Sending, made_redrive_topic, writer_for
+from tidegate.ops.dead_letters import DeadTopic, Place, check_limit, make_filter
+from tidegate.ops.redrive_writer import Pace, Sending, made_redrive_topic, writer_for
 from tidegate.records import counted
 from tidegate.settings import rate_per_second
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from tidegate.kafka.connection import Kafka
     from tidegate.ops.cluster import Cluster
     from tidegate.ops.dead_letters import DeadLetter, Filter, FoundLetter
+    from tidegate.records import Partition
 
 MOST_REDRIVES = 3
 _MOST_KINDS = 100
@@ -123,6 +124,7 @@ class Redriving:
         again: bool = False,
         most_redrives: int = MOST_REDRIVES,
         limit: int | None = None,
+        until: Mapping[Partition, int] | None = None,
     ) -> None:
         check_limit(limit)
         if most_redrives < 1:
@@ -143,7 +145,12 @@ class Redriving:
         self._cluster = cluster
         if self.is_elsewhere:
             self._admin.describe([self.to])  # before anything is read: a wrong name costs no time
-        self._dead = DeadTopic(cluster, group)
+        self._dead = DeadTopic(cluster, group, until)
+
+    @property
+    def ends(self) -> Mapping[Partition, int]:
+        """Where the dead letters ended when this was made: given as `until`, another redrive sees no more of them."""
+        return self._dead.ends
 
     def plan(self) -> RedriveReport:
         """Count what would be sent. Nothing is changed."""
@@ -159,7 +166,8 @@ class Redriving:
         pace = Pace(None if rate is None else rate_per_second(rate))
         memory = made_redrive_topic(self._admin, self._group, self._dead.info)
         target = self._admin.describe([self.to])[self.to] if self.is_elsewhere else memory
-        sending = Sending(writer_for(self._cluster, target, memory), target, memory, pace, on_progress)
+        remember = self._dead.memory.keeper(self.to)
+        sending = Sending(writer_for(self._cluster, target, memory), target, memory, pace, on_progress, remember)
         tally = _Tally()
         try:
             for found in self._to_send(tally):
@@ -168,6 +176,7 @@ class Redriving:
                     break
         finally:
             sending.finish()  # also on Ctrl-C: what is on its way shall be noted
+            remember.finish()
         if sending.failure is not None:
             raise self._failed(sending.failure, sending.failed_place, sending.sent)
         return self._report(tally, sent=sending.sent)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from tidegate.kafka.admin import Admin, TopicInfo
     from tidegate.ops.cluster import Cluster
-    from tidegate.ops.dead_letters import DeadLetter, FoundLetter
+    from tidegate.ops.dead_letters import DeadLetter, FoundLetter, Place
+    from tidegate.ops.redrive_memory import RedriveKeeper
 
 _MOST_OPEN = 1000
 _MOST_OPEN_BYTES = 32 * 1024 * 1024
@@ -30,9 +31,6 @@ _SHORTEST_POLL_SECONDS = 0.001  # the client counts in milliseconds
 _CATCH_UP_SECONDS = 0.05
 _DELIVERY_SECONDS = 30.0
 _DEFAULT_BATCH = 1_000_000  # the client's own
-
-Place = tuple[int, int]
-"""Partition and offset of a dead letter in its topic."""
 
 
 class Pace:
@@ -62,6 +60,7 @@ class Sending:
         memory: TopicInfo,
         pace: Pace,
         on_progress: Callable[[int], None] | None,
+        remember: RedriveKeeper | None = None,
     ) -> None:
         self.sent = 0
         self.failure: TidegateError | None = None
@@ -72,6 +71,7 @@ class Sending:
         self._is_elsewhere = target.name != memory.name
         self._pace = pace
         self._on_progress = on_progress
+        self._remember = remember
         self._told = 0
         self._open = self._open_bytes = 0
         self._to_note: deque[Place] = deque()
@@ -111,7 +111,7 @@ class Sending:
             letter.key,
             headers,
             partition=self._partition_elsewhere(letter) if self._is_elsewhere else self._partition_back(place),
-            on_ack=partial(self._take, place, size),
+            on_ack=partial(self._take, letter, size),
         )
 
     def _partition_back(self, place: Place) -> int:
@@ -123,10 +123,13 @@ class Sending:
         is_home = letter.origin_topic == self._target.name and number is not None and number < self._target.partitions
         return number if is_home else None
 
-    def _take(self, place: Place, size: int, ack: Ack) -> None:
+    def _take(self, letter: DeadLetter, size: int, ack: Ack) -> None:
+        place = (letter.partition, letter.offset)
         self._open_bytes -= size
         if ack.error is None:
             self.sent += 1
+            if self._remember is not None:
+                self._remember.note(letter)
             if self._is_elsewhere:
                 # Open until it is noted, so that a kill repeats no more than may be open. The note is written outside
                 # of this callback: the writer is busy calling it.
@@ -147,6 +150,8 @@ class Sending:
                 partition=self._partition_back(place),
                 on_ack=partial(self._take_note, place),
             )
+        if self._remember is not None:
+            self._remember.write_if_many()
         if self._on_progress is not None and self.sent > self._told:
             self._told = self.sent
             self._on_progress(self.sent)

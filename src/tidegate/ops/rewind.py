@@ -1,24 +1,30 @@
 """Move a group to other offsets: plan it, do it, read it back.
 
-Only for a group without members: while it has some, the broker takes commits from them alone.
+While it has members the broker takes commits from them alone: then they are asked to do it, if they can be.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from tidegate.errors import BrokerRefused, GroupHasMembers, GroupMissing, SettingsError
+from tidegate.errors import BrokerRefused, GroupMissing, SettingsError
+from tidegate.history.chosen import chosen_history
+from tidegate.ledger import Home, Stored, decode, encode
 from tidegate.names import belongs_to
 from tidegate.ops.cluster import chosen_cluster
+from tidegate.ops.reach import Reach
+from tidegate.records import Position
+from tidegate.settings import resolve
 
 if TYPE_CHECKING:
     from tidegate.kafka.admin import Admin
     from tidegate.kafka.connection import Kafka
-    from tidegate.records import Partition
+    from tidegate.records import Commit, Partition
 
 _CURE = 'say "beginning", "end", an offset (1200), a time (2026-11-16T08:00:00Z), or a shift (-1000, +1000)'
 
@@ -57,6 +63,8 @@ class RewindPlan:
     moves: tuple[Move, ...]
     waiting: int
     """Copies in the group's retry and redrive topics that are not touched and will still run."""
+    members: int = 0
+    """Running processes, which rewind themselves; 0: nobody works for the group now."""
     is_done: bool = False
 
 
@@ -69,16 +77,18 @@ def rewind(
     dry_run: bool = False,
     kafka: Kafka | None = None,
 ) -> RewindPlan:
-    """Move a group that has no members, and return what was done.
+    """Move a group, and return what was done.
 
     `to` is "beginning", "end", an offset ("1200"), a time ("2026-11-16T08:00:00Z": the first record with this
     timestamp or a later one) or a shift ("-1000", "+1000"). Without `topic` every topic for which the group has a
     commit is moved, its own retry topics excepted. With `dry_run` nothing is moved. Other groups are never touched, and
-    only what is still retained can be had again: the plan says what is not.
+    only what is still retained can be had again: the plan says what is not. Running pipelines of Tidegate rewind
+    themselves if they use the same `history` as this process; a group with any other member is refused.
     """
-    admin = chosen_cluster(kafka).admin
-    plan = plan_rewind(admin, group, to, topic, partition)
-    return plan if dry_run else carry_out(admin, plan)
+    cluster = chosen_cluster(kafka)
+    reach = Reach(history=chosen_history(resolve({}).values.history))
+    plan = plan_rewind(cluster.admin, group, to, topic, partition, reach)
+    return plan if dry_run else carry_out(cluster.admin, plan, reach)
 
 
 def parse_aim(text: str) -> Aim:
@@ -99,7 +109,9 @@ def parse_aim(text: str) -> Aim:
     return Aim("time", int(moment.astimezone(UTC).timestamp() * 1000))
 
 
-def plan_rewind(admin: Admin, group: str, to: str, topic: str | None, partition: int | None) -> RewindPlan:
+def plan_rewind(
+    admin: Admin, group: str, to: str, topic: str | None, partition: int | None, reach: Reach
+) -> RewindPlan:
     """Look what a rewind would do; that it cannot be done is an error."""
     aim = parse_aim(to)
     if partition is not None and topic is None:
@@ -108,18 +120,13 @@ def plan_rewind(admin: Admin, group: str, to: str, topic: str | None, partition:
     committed = admin.committed(group)
     if not committed and topic is None:
         raise GroupMissing(f"the group {group} has no commit", "check its name, or name the topic to be placed in")
-    if found.members:
-        names = ", ".join(f"{member.client_id} at {member.host}" for member in found.members[:3])
-        raise GroupHasMembers(
-            f"group {group} has {len(found.members)} members ({names}), and the broker takes commits from them alone",
-            "stop every process of the group first",
-        )
+    reach.check(admin, group, found.members)
     marks = {tp: one.mark for tp, one in committed.items()}
     places = _places(admin, group, marks, topic, partition)
     beginnings, ends = admin.beginnings(places), admin.ends(places)
     asked = _asked(admin, aim, places, marks, beginnings, ends)
     moves = tuple(plan_move(tp, marks.get(tp), asked[tp], beginnings[tp], ends[tp]) for tp in places)
-    return RewindPlan(group, to, moves, _waiting(admin, group, marks))
+    return RewindPlan(group, to, moves, _waiting(admin, group, marks), len(found.members))
 
 
 def plan_move(partition: Partition, mark: int | None, asked: int, beginning: int, end: int) -> Move:
@@ -135,22 +142,62 @@ def plan_move(partition: Partition, mark: int | None, asked: int, beginning: int
     )
 
 
-def carry_out(admin: Admin, plan: RewindPlan) -> RewindPlan:
-    """Commit the new marks, and read them back."""
-    # Without metadata: what was settled beyond the old mark has no meaning for the new one, and a table that keeps
-    # the marks beside rows must see that somebody else moved the group.
-    admin.commit_for_empty_group(plan.group, {move.partition: (move.to, "") for move in plan.moves})
+def carry_out(admin: Admin, plan: RewindPlan, reach: Reach, say: Callable[[str], None] = lambda _: None) -> RewindPlan:
+    """Store the new marks, or let the members do it, and read them back. `say` hears what takes long."""
+    stored = {tp: _stored(plan.group, tp, one) for tp, one in admin.committed(plan.group).items()}
+    number = max([int(time.time() * 1000), *(one.position.replay + 1 for one in stored.values())])
+    if plan.members:
+        reach.move(admin, plan.group, {move.partition: move.to for move in plan.moves}, number, say)
+        _check_moved(admin, plan, number)
+    else:
+        is_ours = any(one.topic_id is not None for one in stored.values())
+        admin.commit_for_empty_group(plan.group, _commits(admin, plan, number if is_ours else None))
+        _check_stands(admin, plan)
+    return replace(plan, is_done=True)
+
+
+def _check_moved(admin: Admin, plan: RewindPlan, number: int) -> None:
+    """The members go on from there at once: that they were moved is seen by the number of the rewind."""
+    found = admin.committed(plan.group, [move.partition for move in plan.moves])
+    stood = [tp for tp, one in found.items() if _stored(plan.group, tp, one).position.replay < number]
+    if stood:
+        raise _not_there(stood)
+
+
+def _check_stands(admin: Admin, plan: RewindPlan) -> None:
     found = admin.committed(plan.group, [move.partition for move in plan.moves])
     wrong = [move.partition for move in plan.moves if found.get(move.partition) is None]
     wrong += [
         move.partition for move in plan.moves if move.partition in found and found[move.partition].mark != move.to
     ]
     if wrong:
-        raise BrokerRefused(
-            f"the group does not stand where it was put: {', '.join(map(str, wrong))}",
-            "somebody else moves it at the same time: look at it with tidegate offsets",
-        )
-    return RewindPlan(plan.group, plan.to, plan.moves, plan.waiting, is_done=True)
+        raise _not_there(wrong)
+
+
+def _not_there(partitions: Iterable[Partition]) -> BrokerRefused:
+    return BrokerRefused(
+        f"the group does not stand where it was put: {', '.join(map(str, partitions))}",
+        "somebody else moves it at the same time: look at it with tidegate offsets",
+    )
+
+
+def _commits(admin: Admin, plan: RewindPlan, number: int | None) -> dict[Partition, tuple[int, str]]:
+    """Return what is to be committed. What was settled beyond the old mark has no meaning for the new one.
+
+    For a group of ours the rewind gets a number: by it a table that keeps the marks beside rows knows that it is to
+    follow, and what fails now is told from what failed before. Commits of other clients carry nothing of ours.
+    """
+    if number is None:
+        return {move.partition: (move.to, "") for move in plan.moves}
+    infos = admin.describe(move.partition.topic for move in plan.moves)
+    return {
+        tp: (to, encode(Position(to, replay=number), Home(plan.group, infos[tp.topic].topic_id, tp.number, "")))
+        for tp, to in ((move.partition, move.to) for move in plan.moves)
+    }
+
+
+def _stored(group: str, partition: Partition, commit: Commit) -> Stored:
+    return decode(commit.mark, commit.metadata, Home(group, "", partition.number, ""))
 
 
 def _places(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -18,19 +19,20 @@ if TYPE_CHECKING:
 
 
 class PostgresProgress:
-    """Where a group stands, by the table that is the truth. Used by one thread at a time."""
+    """Where a group stands, by the table that is the truth. Threads take turns."""
 
     def __init__(self, dsn: str | Secret, group: str, patience: Patience | None = None) -> None:
         self._link = Link(dsn, patience)
         self._group = group
+        self._lock = threading.Lock()
         self._versions: dict[Partition, int] = {}
-        """Of what was read last."""
+        """Of each, as it was read last."""
 
     def read(self, partitions: Iterable[Partition]) -> dict[Partition, Commit]:
         """Return what is stored; partitions about which nothing is known are left out."""
         with self._working() as connection:
             stored = tables.read_marks(connection, self._group, partitions)
-        self._versions = {one: version for one, (_, version) in stored.items()}
+        self._versions |= {one: version for one, (_, version) in stored.items()}
         return {one: commit for one, (commit, _) in stored.items()}
 
     def overwrite(self, commits: Mapping[Partition, Commit]) -> None:
@@ -64,7 +66,7 @@ class PostgresProgress:
     def _working(self) -> Iterator[Connection]:
         """One transaction, tables made where they are missing; errors come as ours."""
         try:
-            with self._link.transaction() as connection:
+            with self._lock, self._link.transaction() as connection:
                 tables.make_tables(connection, {})
                 yield connection
                 connection.commit()

@@ -1,0 +1,216 @@
+"""The parts of a run, each made from the settings and the plan."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tidegate.engine.backing import Backer
+from tidegate.engine.channel import LiveAddress, LiveDesk
+from tidegate.engine.chronicle import Chronicle
+from tidegate.engine.clock import BrokerClock
+from tidegate.engine.control import Control, RunStatus
+from tidegate.engine.events import Events, RoundReported
+from tidegate.engine.own_topics import OwnTopics
+from tidegate.engine.purse import Purse
+from tidegate.engine.spark import Spark, pickled
+from tidegate.engine.starting import Starting
+from tidegate.engine.stores import kafka_sinks, rounds_commit
+from tidegate.engine.task import Job
+from tidegate.engine.topics import Topics
+from tidegate.errors import SettingsError
+from tidegate.history.rows import RunRow
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.connection import Kafka
+from tidegate.kafka.member import Joining
+from tidegate.kafka.writer import Writer
+from tidegate.names import redrive_topic
+from tidegate.records import Lease, Limits
+from tidegate.settings import Settings
+from tidegate.steps import Plan, name_of
+
+QUIET_SECONDS = 1.0
+IDLE_SECONDS = 3.0
+LIVE_LOT_SECONDS = 0.25
+PLAIN_LOT_SECONDS = 1.0
+"""A round holds permits for this long at most. A plain one hears of no more: too few, and starting jobs would take
+longer than working."""
+LIVE_SECONDS = 60.0
+"""A live round reads for this long: its marks are committed while it runs."""
+
+
+MakeJob = Callable[[Lease], bytes]
+
+
+def open_desk(settings: Settings, spark: Spark, events: Events) -> LiveDesk | None:
+    """Open the live channel, unless it is switched off or every round waits for its own commit anyway."""
+    if not settings.live or settings.commit_records is not None:
+        return None
+    bind, advertise = spark.driver_address
+    limits = replace(
+        limits_of(settings), read_seconds=LIVE_SECONDS, quiet_seconds=LIVE_SECONDS, idle_seconds=LIVE_SECONDS
+    )
+    return LiveDesk(bind, advertise, limits, lambda report: events.put(RoundReported(report)))
+
+
+def jobs_of(plan: bytes, kafka: bytes, group: str, live: LiveAddress | None, own: OwnTopics, rate: float) -> MakeJob:
+    """Return what turns a lease into the bytes of its task."""
+    path = tuple(str(Path(entry).absolute()) if entry else str(Path.cwd()) for entry in sys.path)
+    level = logging.getLogger().getEffectiveLevel()
+    partitions, delays = own.partitions, dict(own.delays)
+
+    def job(lease: Lease) -> bytes:
+        return pickle.dumps(Job(plan, lease, kafka, group, path, level, live, partitions, delays, rate))
+
+    return job
+
+
+def run_row(group: str, settings: Settings, topics: Topics) -> RunRow:
+    """Return how this run enters the history."""
+    now = datetime.now(UTC)
+    names = tuple(topics.names)
+    return RunRow(
+        uuid.uuid4().hex,
+        "",
+        group,
+        now,
+        now,
+        "starting",
+        socket.gethostname(),
+        os.getpid(),
+        settings.instance,
+        topics=names,
+    )
+
+
+@contextlib.contextmanager
+def publisher(control: Control, chronicle: Chronicle | None, events: Events) -> Iterator[Callable[[RunStatus], None]]:
+    """Let the control steer the run, and give to it and to the history what the run does."""
+
+    def publish(status: RunStatus) -> None:
+        control.publish(status)
+        if chronicle is not None:
+            chronicle.take(status)
+
+    control.attach(events.put)
+    try:
+        yield publish
+    finally:
+        control.detach()
+        if chronicle is not None:
+            chronicle.close()
+
+
+def open_purse(settings: Settings, *, is_live: bool) -> Purse | None:
+    """Make the permits of this process, where a rate was chosen."""
+    if settings.rate is None:
+        return None
+    return Purse(settings.rate, LIVE_LOT_SECONDS if is_live else PLAIN_LOT_SECONDS, time.monotonic())
+
+
+def open_backer(
+    plan: Plan,
+    kafka: Kafka,
+    group: str,
+    settings: Settings,
+    starting: Starting,
+    events: Events,
+    batch_bytes: Callable[[], int],
+) -> Backer | None:
+    """Back the rounds, where sinks write in bulk."""
+    if not plan.collecting:
+        return None
+    # Of this copy of the program alone: two with one name would shut each other out for ever.
+    family = f"tidegate.{group}.{settings.instance or uuid.uuid4().hex}"
+    return Backer(
+        kafka,
+        family,
+        starting.topic_id,
+        events.put,
+        in_transactions=rounds_commit(plan),
+        batch_bytes=batch_bytes(),
+    )
+
+
+def check_outputs(plan: Plan, admin: Admin) -> list[str]:
+    """Return the topics that sinks name; that one is missing must not be found out by the first record."""
+    names = [sink.topic for sink in kafka_sinks(plan) if isinstance(sink.topic, str)]
+    admin.describe(names)
+    return names
+
+
+def open_clock(kafka: Kafka, group: str, own: OwnTopics, settings: Settings) -> BrokerClock | None:
+    """Read the broker's clock, where anything may be due; that also shows whether copies may be written."""
+    if not any(own.delays.values()):
+        return None
+    seconds = settings.broker_timeout
+    clock = BrokerClock(lambda: Writer(kafka, delivery_seconds=seconds), redrive_topic(group), seconds + 1)
+    clock.read()
+    return clock
+
+
+def pickle_plan(plan: Plan) -> bytes:
+    """Pickle what the workers run; name the function that cannot go there."""
+    parts = [*((step.kind, step.function) for step in plan.steps), *(("sink", sink.write) for sink in plan.sinks)]
+    parts += [("when", sink.when) for sink in plan.sinks if sink.when is not None]
+    for kind, function in parts:
+        try:
+            pickled(function)
+        except SettingsError:  # a secret that cannot be read
+            raise
+        except Exception as error:
+            raise SettingsError(
+                f"{kind}({name_of(function)}) cannot be sent to Spark's workers: {error}",
+                "make what it needs (a connection, a lock, an open file) inside the worker with tg.resource(make)",
+            ) from error
+    return pickled(plan)
+
+
+def pickle_kafka(kafka: Kafka) -> bytes:
+    """Pickle how workers reach Kafka, secrets read: they may have neither the variables nor the files."""
+    try:
+        return pickled(kafka)
+    except SettingsError:
+        raise
+    except Exception as error:  # noqa: BLE001  # its text may show what must not be shown
+        raise SettingsError(
+            f"a function in the settings of {kafka} cannot be sent to Spark's workers: {type(error).__name__}",
+            "make what it needs (a connection, a lock) inside of it",
+        ) from None
+
+
+def lane_limit(settings: Settings, spark: Spark) -> int:
+    """Return how many rounds may run at a time; more than Spark has room for is an error."""
+    slots = spark.slots
+    if settings.lanes is not None and settings.lanes > slots:
+        raise SettingsError(
+            f"lanes={settings.lanes}, but Spark runs {slots} tasks at a time: some lanes would starve",
+            f"set lanes to at most {slots}, or give Spark more (master=local[{settings.lanes}])",
+        )
+    return settings.lanes or slots
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Return what bounds a plain round."""
+    return Limits(
+        read_seconds=settings.commit_every,
+        quiet_seconds=min(QUIET_SECONDS, settings.commit_every),
+        idle_seconds=min(IDLE_SECONDS, settings.commit_every),
+        attempt_seconds=settings.timeout,
+        records=settings.commit_records,
+    )
+
+
+def joining_of(settings: Settings, group: str) -> Joining:
+    """Return how to be a member of the group."""
+    return Joining(group, settings.session_timeout, settings.instance, settings.group_protocol == "consumer")

@@ -1,0 +1,162 @@
+"""A running pipeline rewinds itself: the broker takes commits from members alone.
+
+Its partitions are held, so that their rounds end and what they settled is committed. Then the new mark is stored,
+without *ahead*, in a new epoch, and they are leased again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from tidegate.engine.board import Board
+from tidegate.engine.starting import Moved, Starting
+from tidegate.errors import BrokerUnreachable, DatabaseUnreachable, RewindRefused, TidegateError
+from tidegate.kafka.member import Member
+from tidegate.records import Partition
+
+logger = logging.getLogger("tidegate.rewind")
+
+AGAIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class RewindAsked:
+    """Somebody wants partitions of ours to go on elsewhere."""
+
+    replay: int
+    """The number of this rewind: larger than that of every earlier one of the same partition."""
+    moves: Mapping[Partition, int]
+    answer: Future[Mapping[Partition, int]] = field(default_factory=Future)
+    """Where they stand then, or why they were not moved."""
+
+
+@dataclass(frozen=True)
+class MovesReady:
+    """Where partitions can go on, stored wherever else than in the group marks are stored."""
+
+    epochs: Mapping[Partition, int]
+    moved: Future[dict[Partition, Moved]]
+
+
+@dataclass
+class _Rewind:
+    asked: RewindAsked
+    left: dict[Partition, int]
+    done: dict[Partition, int] = field(default_factory=dict)
+
+
+class Rewinder:
+    """Carries rewinds out, one after the other. Used by the driver's thread; what blocks is asked in one of its own."""
+
+    def __init__(self, board: Board, starting: Starting, post: Callable[[MovesReady], None]) -> None:
+        self._board = board
+        self._starting = starting
+        self._post = post
+        self._asker = ThreadPoolExecutor(1, thread_name_prefix="rewind")
+        self._waiting: list[_Rewind] = []
+        self._is_asking = False
+        self._not_before = 0.0
+
+    def want(self, asked: RewindAsked) -> None:
+        """Begin a rewind. What an earlier one with the same number has moved already stays where it is."""
+        strangers = [tp for tp in asked.moves if tp not in self._board.owned]
+        if strangers:
+            self._refuse(asked, f"{', '.join(map(str, strangers))} belong to another process of the group")
+            return
+        rewind = _Rewind(asked, dict(asked.moves))
+        self._waiting.append(rewind)
+        self._board.hold(rewind.left)
+        logger.info(
+            "a rewind was asked for: %s",
+            ", ".join(f"{tp} to {mark}" for tp, mark in sorted(asked.moves.items())),
+            extra={"action": "rewind_asked"},
+        )
+
+    def turn(self, member: Member) -> None:
+        """Go on with the first rewind, if its rounds are back."""
+        if not self._waiting or self._is_asking or member.is_committing or time.monotonic() < self._not_before:
+            return
+        rewind = self._waiting[0]
+        self._drop_known(rewind)
+        if not rewind.left:
+            self._end(rewind)
+            return
+        self._board.hold(rewind.left)  # again: a partition that went and came back is held by nobody
+        if self._board.flying(rewind.left) or any(self._board.owned[tp].position is None for tp in rewind.left):
+            return
+        epochs = {tp: self._board.owned[tp].epoch for tp in rewind.left}
+        self._is_asking = True
+        future = self._asker.submit(self._starting.rewind, dict(rewind.left), rewind.asked.replay)
+        future.add_done_callback(lambda moved: self._post(MovesReady(epochs, moved)))
+
+    def take(self, ready: MovesReady, member: Member) -> None:
+        """Commit where the partitions go on, and lease them again from there."""
+        self._is_asking = False
+        rewind = self._waiting[0]
+        try:
+            moved = ready.moved.result()
+        except (BrokerUnreachable, DatabaseUnreachable) as error:
+            logger.warning("the rewind has to wait: %s", error.happened, extra={"action": "rewind_waits"})
+            self._not_before = time.monotonic() + AGAIN_SECONDS
+            return
+        except TidegateError as error:
+            self._refuse(rewind.asked, error.happened)
+            self._leave(rewind)
+            return
+        ours = {tp: one for tp, one in moved.items() if self._is_ours(tp, ready.epochs)}
+        refused = member.commit_now({tp: one.commit for tp, one in ours.items()}) if ours else {}
+        for tp, one in ours.items():
+            if tp not in refused and self._board.reset(tp, ready.epochs[tp], one.position, one.end):
+                self._starting.remember(tp, one.position, one.topic_id)
+                rewind.done[tp] = one.position.mark
+                del rewind.left[tp]
+        if refused:
+            self._not_before = time.monotonic() + AGAIN_SECONDS
+
+    def close(self) -> None:
+        """Ask no more; what was not done is said to be so."""
+        self._asker.shutdown(wait=False)
+        for rewind in self._waiting:
+            self._refuse(rewind.asked, "the run ended before")
+
+    def _is_ours(self, partition: Partition, epochs: Mapping[Partition, int]) -> bool:
+        owned = self._board.owned.get(partition)
+        return owned is not None and owned.epoch == epochs[partition]
+
+    def _drop_known(self, rewind: _Rewind) -> None:
+        """What went to another process is moved there, if it hears of it; what was moved already is done."""
+        for tp in list(rewind.left):
+            owned = self._board.owned.get(tp)
+            if owned is None:
+                del rewind.left[tp]
+            elif owned.position is not None and owned.position.replay >= rewind.asked.replay:
+                rewind.done[tp] = owned.position.mark
+                del rewind.left[tp]
+                self._board.hold([tp], is_held=False)
+
+    def _end(self, rewind: _Rewind) -> None:
+        self._leave(rewind)
+        gone = [tp for tp in rewind.asked.moves if tp not in rewind.done]
+        if gone:
+            self._refuse(rewind.asked, f"{', '.join(map(str, gone))} went to another process of the group meanwhile")
+        elif not rewind.asked.answer.done():
+            rewind.asked.answer.set_result(dict(rewind.done))
+        where = ", ".join(f"{tp} at {mark}" for tp, mark in sorted(rewind.done.items()))
+        logger.warning("rewound: %s", where or "nothing", extra={"action": "rewound"})
+
+    def _leave(self, rewind: _Rewind) -> None:
+        self._waiting.remove(rewind)
+        self._board.hold(rewind.left, is_held=False)
+
+    @staticmethod
+    def _refuse(asked: RewindAsked, why: str) -> None:
+        if not asked.answer.done():
+            asked.answer.set_exception(
+                RewindRefused(
+                    f"the group was not rewound: {why}", "look where it stands with tidegate lag, and ask again"
+                )
+            )

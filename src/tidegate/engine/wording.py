@@ -1,0 +1,42 @@
+"""What the driver says: partitions and rounds in words, and the errors that end a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidegate.errors import SparkFailed, Stalled, TopicMissing
+from tidegate.records import Lease, Partition
+
+
+def names(partitions: Iterable[Partition]) -> str:
+    """Name partitions in order."""
+    return ", ".join(str(partition) for partition in sorted(partitions)) or "none"
+
+
+def stalled(hopeless: Iterable[Partition], flying: Iterable[Lease]) -> Stalled:
+    """Say which partitions stand still, and what their lanes are doing."""
+    where = {item.partition: lease for lease in flying for item in lease.partitions}
+    doing = [f"{one} ({_doing(where.get(one))})" for one in hopeless]
+    return Stalled(
+        f"{', '.join(doing)}: records wait and the mark does not move, although the lane was replaced",
+        "look at what its functions wait for; the marks are safe, a restart goes on from them",
+    )
+
+
+def deleted(topics: Iterable[str]) -> TopicMissing:
+    """Say which topics went while they were read."""
+    return TopicMissing(
+        f"{', '.join(topics)} was deleted while the run read from it", "make it again, or leave it out of from_kafka"
+    )
+
+
+def broken(why: str, cure: str = "") -> SparkFailed:
+    """Say why no worker can run the pipeline."""
+    return SparkFailed(
+        f"the workers cannot run this pipeline: {why}",
+        cure or "what the functions import must be installed for the Python that Spark's workers use",
+    )
+
+
+def _doing(lease: Lease | None) -> str:
+    return "no round" if lease is None else f"round {lease.round} of lane {lease.lane}"
