@@ -1,15 +1,16 @@
-# One command sets up, checks and shows. Everything is made inside this folder, but the system packages Java and
-# kcat, which are installed only where the machine lets us (root with apt-get) and asked for elsewhere.
+# One command sets up, checks and shows. Everything is made inside this folder, but the system packages Java,
+# kcat and Chromium, which are installed only where the machine lets us (root with apt-get) and asked for elsewhere.
 
 BIN := .venv/bin
 STAMP := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
-PROOF := $(addprefix tests/acceptance/test_, kills.py group.py commits_disturbed.py revoke.py failures.py parallel.py exactly_once.py) tests/postgres/test_crashes.py
-REST := tests/postgres tests/broker tests/spark tests/acceptance tests/docs
+PROOF := $(addprefix tests/acceptance/test_, kills.py group.py commits_disturbed.py revoke.py failures.py parallel.py exactly_once.py) \
+	tests/postgres/test_crashes.py $(addprefix tests/spark/test_, patterns.py lost.py)
+REST := tests/postgres tests/broker tests/spark tests/web tests/browser tests/acceptance tests/docs
 
 # The rings come in order, the quick ones first, whatever -j says.
 .NOTPARALLEL:
-.PHONY: test unit rest lint format demo bench proof clean setup java kcat jars registry
+.PHONY: test unit rest lint format demo bench proof clean setup java kcat chromium jars registry archives
 
 test: lint unit rest
 
@@ -18,7 +19,7 @@ unit: setup
 	$(PYTEST) tests/unit
 
 # One pytest run, so that one broker serves all of it.
-rest: setup java kcat jars registry
+rest: setup java kcat chromium jars registry archives
 	$(PYTEST) $(REST)
 
 lint: setup
@@ -43,9 +44,10 @@ bench: setup java jars
 	$(BIN)/python bench/postgres.py
 	$(BIN)/python bench/kafka_to_postgres.py
 
-proof: setup java jars
+proof: setup java jars archives
 	PROOF_SCHEDULES=50000 $(PYTEST) tests/unit/test_ledger.py
 	PROOF_KILLS=20 PROOF_HANDOVERS=20 PROOF_OUTAGE=180 PROOF_BOTH_WAYS=1 $(PYTEST) $(PROOF)
+	PROOF_GROUPS=400 PROOF_REQUESTS=100 $(PYTEST) tests/web/test_many_groups.py tests/web/test_any_request.py
 
 setup: $(STAMP)
 
@@ -60,6 +62,9 @@ java:
 kcat:
 	@scripts/need-kcat
 
+chromium:
+	@scripts/need-chromium
+
 # Kafka's jars, once: a download is no part of a test's time.
 jars: setup java
 	@$(BIN)/python -m tidegate.dev.jars
@@ -67,6 +72,10 @@ jars: setup java
 # The schema registry that the tests use, once.
 registry: setup java
 	@$(BIN)/python -m tests.registry_server
+
+# Java's classes in the form that starts quickest, once: the tests start Spark a hundred times.
+archives: setup java
+	@$(BIN)/python -m tests.class_archives
 
 # The virtual environment and the downloaded jars stay.
 clean:

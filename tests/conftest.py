@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import class_archives
 from tests.postgres_server import Server
 from tests.registry_server import RegistryServer
 from tests.support import is_alive
@@ -20,8 +24,12 @@ if TYPE_CHECKING:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Every program that is started has a JVM of its own, which lives for seconds: it should not compile for hours.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+class_archives.use()
+
+# No test, and no program that one starts, writes into the history of whoever runs them.
+_STATE = tempfile.mkdtemp(prefix="tidegate-state-")
+atexit.register(shutil.rmtree, _STATE, ignore_errors=True)
+os.environ["XDG_STATE_HOME"] = _STATE
 
 _BROKER = pytest.StashKey[Broker]()
 _REGISTRY = pytest.StashKey[RegistryServer]()

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tidegate.ops.tail import tail
 
@@ -16,6 +16,17 @@ if TYPE_CHECKING:
     from tidegate.kafka.admin import Admin
     from tidegate.kafka.connection import Kafka
     from tidegate.kafka.scan import SeenRecord
+
+
+One = TypeVar("One")
+
+PROOF = bool(os.environ.get("PROOF_BOTH_WAYS"))
+"""Whether proof is asked for: every way, however long it takes."""
+
+
+def ways(ordinary: One, *others: One) -> list[One]:
+    """Return the cases to run: ordinarily one, and the others too where proof is asked for."""
+    return [ordinary, *others] if PROOF else [ordinary]
 
 
 def wait_until(check: Callable[[], bool], *, within: float, what: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.program import APPS, Program, tidegate
+from tests.support import ways
 from tidegate.dev.broker import Broker
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.commits import read_commits
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 
 QUICK = ("--master", "local[2]", "--set", "session_timeout=2s", "--set", "commit_every=1s")
 """A restart need not wait long for the group, and a short test sees several commits."""
-
-
-BOTH_WAYS = bool(os.environ.get("PROOF_BOTH_WAYS"))
+UNHURRIED = ("--set", "session_timeout=5s")
+"""Where nobody is killed, nobody waits for a session to end: a busy machine must not end one either."""
 
 
 @dataclass
@@ -87,7 +86,7 @@ class Scene:
         self.programs.append(program)
         return program
 
-    def wait_for_records(self, count: int, program: Program, *, within: float = 90) -> None:
+    def wait_for_records(self, count: int, program: Program, *, within: float = 120) -> None:
         """Wait until this program has settled so many records."""
         program.wait_until(
             lambda: self.log.count(driver=program.pid) >= count, within=within, what=f"{count} settled records"
@@ -138,9 +137,9 @@ def module_scene(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def channel(ordinary: str) -> pytest.MarkDecorator:
     """Run with and without the live channel where proof is asked for; ordinarily in one of the two ways."""
-    ways = {"live": pytest.param("true", id="live"), "plain": pytest.param("false", id="plain")}
-    chosen = list(ways.values()) if BOTH_WAYS else [ways[ordinary]]
-    return pytest.mark.parametrize("live", chosen)
+    known = {"live": pytest.param("true", id="live"), "plain": pytest.param("false", id="plain")}
+    first = known.pop(ordinary)
+    return pytest.mark.parametrize("live", ways(first, *known.values()))
 
 
 def new_name() -> str:

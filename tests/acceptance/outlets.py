@@ -143,7 +143,7 @@ class Copy:
         more = {**outlet.environment, "EDGES": str(self.edges.path), **environment}
         self.program: Program = scene.start("exactly.py", *words, **more)
 
-    def wait_for(self, step: str, count: int = 1, *, within: float = 90) -> None:
+    def wait_for(self, step: str, count: int = 1, *, within: float = 120) -> None:
         """Wait until its workers have come to this step so often."""
         self.program.wait_until(
             lambda: self.edges.count(step) >= count, within=within, what=f"{count} times {step!r} in a transaction"

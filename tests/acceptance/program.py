@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests import class_archives
 from tests.support import is_alive, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 APPS = Path(__file__).parent / "apps"
-GONE_SECONDS = 15.0
+KEPT = ("TIDEGATE_CACHE", "SPARK_HOME", class_archives.GATEWAY, class_archives.LAUNCHER)
+"""What the run of tests chose itself, to be quick."""
+GONE_SECONDS = 30.0
 """How long what a program started may outlive it: Spark's workers take some seconds to notice."""
 
 
@@ -124,7 +127,7 @@ def _clean_environment() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("TIDEGATE_", "PYSPARK_", "SPARK_")) or name in ("TIDEGATE_CACHE", "SPARK_SUBMIT_OPTS")
+        if not name.startswith(("TIDEGATE_", "PYSPARK_", "SPARK_")) or name in KEPT
     }
 
 

@@ -57,25 +57,27 @@ def check_each_record_ran_once(scene: Scene) -> None:
     assert sorted(settled) == sorted(scene.produced)
 
 
+def refuse_for_a_while(scene: Scene, proxy: KafkaProxy, program: Program, error: int, name: str) -> None:
+    """Refuse the commits of a program at work until it has said so and worked on; return when it commits again."""
+    heard = program.err.count("was refused")
+    with proxy.under(RefuseCommits(error)) as refusal:
+        program.wait_until(lambda: refusal.struck > 0, within=30, what=f"a refusal: {name}")
+        stood = scene.marks()
+        program.wait_until(lambda: program.err.count("was refused") > heard, within=60, what=f"a word about it: {name}")
+        wait_for_more_records(scene, program)
+        assert scene.marks() == stood, f"{name}: the broker has seen none of these commits"
+        assert scene.log.count() < len(scene.produced), f"{name}: the refusals came after the work"
+    program.wait_until(lambda: scene.marks() != stood, within=60, what=f"commits after the refusals: {name}")
+
+
 @pytest.mark.timeout(240)
 @channel("live")
-@pytest.mark.parametrize(
-    "error",
-    [pytest.param(COORDINATOR_LOAD_IN_PROGRESS, id="loading"), pytest.param(REBALANCE_IN_PROGRESS, id="rebalancing")],
-)
-def test_commits_that_are_refused_for_a_while_are_sent_again(
-    disturbed: Scene, proxy: KafkaProxy, error: int, live: str
-) -> None:
-    disturbed.fill(4, evenly(6000, 4))
+def test_commits_that_are_refused_for_a_while_are_sent_again(disturbed: Scene, proxy: KafkaProxy, live: str) -> None:
+    disturbed.fill(4, evenly(9000, 4))
     program = disturbed.start("slow.py", "--set", f"live={live}", SECONDS_EACH="0.003")
     disturbed.wait_for_records(200, program)
-    with proxy.under(RefuseCommits(error)) as refusal:
-        program.wait_until(lambda: refusal.struck > 0, within=30, what="a refusal")
-        stood = disturbed.marks()
-        program.wait_until(lambda: "was refused" in program.err, within=60, what="a word about it")
-        wait_for_more_records(disturbed, program)
-        assert disturbed.marks() == stood, "the broker has seen none of these commits"
-        assert disturbed.log.count() < len(disturbed.produced), "the refusals came after the work"
+    refuse_for_a_while(disturbed, proxy, program, COORDINATOR_LOAD_IN_PROGRESS, "loading")
+    refuse_for_a_while(disturbed, proxy, program, REBALANCE_IN_PROGRESS, "rebalancing")
     finish(disturbed, program)
     check_each_record_ran_once(disturbed)
 
@@ -105,7 +107,7 @@ def test_a_commit_refused_for_its_generation_costs_the_partitions_and_loses_noth
 @pytest.mark.timeout(240)
 @channel("live")
 def test_a_stop_waits_for_a_late_commit(disturbed: Scene, proxy: KafkaProxy, live: str) -> None:
-    disturbed.fill(4, evenly(10_000, 4))
+    disturbed.fill(4, evenly(14_000, 4))
     program = disturbed.start("slow.py", "--set", f"live={live}", *LONG_SESSION, SECONDS_EACH="0.003")
     disturbed.wait_for_records(200, program)
     with proxy.under(Delay([OFFSET_COMMIT], seconds=3.0)) as delay:

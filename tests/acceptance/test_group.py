@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from tests.acceptance.conftest import Scene, channel, evenly
+from tests.acceptance.conftest import UNHURRIED, Scene, channel, evenly
 from tests.acceptance.program import Program
 from tests.support import wait_until
 
-HANDOVERS = int(os.environ.get("PROOF_HANDOVERS", "2"))
+HANDOVERS = int(os.environ.get("PROOF_HANDOVERS", "1"))
 
 
 def owned_by(scene: Scene) -> list[int]:
@@ -33,10 +33,11 @@ def wait_for_members(scene: Scene, shares: list[int], *programs: Program) -> Non
 @channel("live")
 def test_copies_that_come_and_go_hand_over_without_a_repeat(scene: Scene, live: str) -> None:
     scene.fill(4, evenly(2000, 4))
-    first = scene.start("slow.py", "--set", f"live={live}", SECONDS_EACH="0.002")
+    words = ("--set", f"live={live}", *UNHURRIED)
+    first = scene.start("slow.py", *words, SECONDS_EACH="0.002")
     scene.wait_for_records(50, first)
     for _ in range(HANDOVERS):
-        second = scene.start("slow.py", "--set", f"live={live}", SECONDS_EACH="0.002")
+        second = scene.start("slow.py", *words, SECONDS_EACH="0.002")
         wait_for_members(scene, [2, 2], first, second)
         scene.produce(evenly(1000, 4))
         scene.wait_for_records(20, second)
@@ -99,9 +100,9 @@ def test_the_late_word_of_a_frozen_driver_does_not_count(scene: Scene, live: str
 @pytest.mark.timeout(240)
 def test_a_rebalance_that_moves_nothing_drops_no_outcome(scene: Scene) -> None:
     scene.fill(1, evenly(1500, 1))
-    first = scene.start("slow.py", "--set", "live=false", SECONDS_EACH="0.004")
+    first = scene.start("slow.py", "--set", "live=false", *UNHURRIED, SECONDS_EACH="0.004")
     scene.wait_for_records(50, first)
-    second = scene.start("slow.py", SECONDS_EACH="0.004")
+    second = scene.start("slow.py", *UNHURRIED, SECONDS_EACH="0.004")
     wait_for_members(scene, [0, 1], first, second)
     wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything committed")
     for program in (first, second):

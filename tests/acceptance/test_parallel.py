@@ -10,10 +10,10 @@ from collections import Counter
 
 import pytest
 
-from tests.acceptance.conftest import Scene, evenly
+from tests.acceptance.conftest import UNHURRIED, Scene, evenly
 from tests.acceptance.test_group import wait_for_members
 from tests.http_server import Server
-from tests.support import wait_until
+from tests.support import wait_until, ways
 from tidegate.kafka.commits import read_commits
 from tidegate.ledger import Home, decode
 from tidegate.ops.produce import Message
@@ -37,7 +37,7 @@ def most_ahead(scene: Scene) -> int:
 
 
 @pytest.mark.timeout(180 + 60 * KILLS)
-@pytest.mark.parametrize(("kind", "order"), [("loop", "none"), ("threads", "key")])
+@pytest.mark.parametrize(("kind", "order"), ways(("loop", "none"), ("threads", "key")))
 def test_what_was_settled_out_of_order_does_not_run_again_after_a_kill(scene: Scene, kind: str, order: str) -> None:
     chance = random.Random(f"{kind} {order}")
     scene.fill(4, keyed(4000 * KILLS, 4, 40))
@@ -59,9 +59,9 @@ def test_what_was_settled_out_of_order_does_not_run_again_after_a_kill(scene: Sc
 @pytest.mark.timeout(240)
 def test_what_was_settled_out_of_order_goes_with_its_partition(scene: Scene) -> None:
     scene.fill(4, evenly(6000, 4))
-    first = scene.start("parallel.py", KIND="loop")
+    first = scene.start("parallel.py", *UNHURRIED, KIND="loop")
     scene.wait_for_records(300, first)
-    second = scene.start("parallel.py", KIND="loop")
+    second = scene.start("parallel.py", *UNHURRIED, KIND="loop")
     wait_for_members(scene, [2, 2], first, second)
     scene.produce(evenly(3000, 4))
     scene.wait_for_records(50, second)

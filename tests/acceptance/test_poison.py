@@ -66,7 +66,21 @@ def test_kafkas_own_tool_and_ours_agree_on_the_group(module_scene: Scene, ended:
     }
     theirs = consumer_groups_tool(module_scene)
 
+    watched = run(
+        tidegate(
+            "watch",
+            module_scene.group,
+            "--bootstrap",
+            module_scene.bootstrap,
+            "--from-beginning",
+            "--until-end",
+            "--json",
+        )
+    )
+    last = {(one["topic"], one["partition"]): one["mark"] for one in map(json.loads, watched.splitlines())}
+
     assert ours == theirs
+    assert last == {place: mark for place, (mark, _, _) in theirs.items()}, "the last commits that watch shows"
     assert {number: mark for (_, number), (mark, _, _) in ours.items()} == MARKS
 
 

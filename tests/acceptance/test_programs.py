@@ -8,10 +8,10 @@ from tests.acceptance.conftest import Scene
 from tidegate.ops.produce import Message
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_modules_beside_the_program_work_and_what_they_log_names_the_record(scene: Scene) -> None:
     scene.fill(2, [Message(str(100 * number + at), partition=number) for number in range(2) for at in range(5)])
-    ended = scene.start("with_module/app.py", "--until", "caught-up").wait(within=60)
+    ended = scene.start("with_module/app.py", "--until", "caught-up").wait(within=120)
 
     assert ended.code == 0, ended.err
     assert scene.breaches() == []

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.acceptance.conftest import Scene, evenly
+from tests.acceptance.conftest import UNHURRIED, Scene, evenly
 from tidegate.ops.produce import Message
 
 SLOW = "0.001"
@@ -16,13 +16,13 @@ SLOW = "0.001"
 def test_stops_under_load_repeat_nothing_and_an_idle_run_stops_at_once(scene: Scene) -> None:
     scene.fill(4, evenly(12_000, 4))
 
-    by_signal = scene.start("slow.py", SECONDS_EACH=SLOW)
+    by_signal = scene.start("slow.py", *UNHURRIED, SECONDS_EACH=SLOW)
     scene.wait_for_records(2500, by_signal)
     by_signal.send(signal.SIGTERM)
     first = by_signal.wait(within=60)
     settled_then = scene.log.count()
 
-    by_key = scene.start("slow.py", SECONDS_EACH=SLOW)
+    by_key = scene.start("slow.py", *UNHURRIED, SECONDS_EACH=SLOW)
     scene.wait_for_records(2500, by_key)
     by_key.press_ctrl_c()
     second = by_key.wait(within=60)
@@ -34,7 +34,7 @@ def test_stops_under_load_repeat_nothing_and_an_idle_run_stops_at_once(scene: Sc
     assert sum(scene.marks().values()) == scene.log.count()
 
     idle = scene.start("slow.py")
-    idle.wait_until(lambda: scene.marks() == scene.ends, within=90, what="everything committed")
+    idle.wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything committed")
     idle.send(signal.SIGTERM)
     third = idle.wait(within=60)
 
@@ -45,11 +45,11 @@ def test_stops_under_load_repeat_nothing_and_an_idle_run_stops_at_once(scene: Sc
         assert "Traceback" not in ended.err, ended.err
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_second_signal_ends_at_once_and_the_record_in_work_stays_open(scene: Scene) -> None:
     scene.fill(1, [Message(b"quick"), Message(b"slow"), Message(b"quick")])
     program = scene.start("stuck.py")
-    program.wait_until(lambda: scene.log.count("began") == 2, within=60, what="the slow record at work")
+    program.wait_until(lambda: scene.log.count("began") == 2, within=120, what="the slow record at work")
     program.send(signal.SIGTERM)
     program.wait_until(
         lambda: "a second signal ends at once" in program.err, within=10, what="that it heard the signal"
@@ -63,11 +63,11 @@ def test_a_second_signal_ends_at_once_and_the_record_in_work_stays_open(scene: S
     assert [event.record_offset for event in scene.log.read().settled] == [0]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_work_that_outlasts_the_stop_budget_is_named_and_stays_open(scene: Scene) -> None:
     scene.fill(1, [Message(b"quick"), Message(b"frozen"), Message(b"quick")])
     program = scene.start("stuck.py", "--set", "timeout=1s", "--set", "stop_budget=7s")
-    program.wait_until(lambda: scene.log.count("began") == 2, within=60, what="the frozen record at work")
+    program.wait_until(lambda: scene.log.count("began") == 2, within=120, what="the frozen record at work")
     program.send(signal.SIGTERM)
     ended = program.wait(within=60)
 

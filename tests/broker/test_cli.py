@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import uuid
@@ -16,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 import pytest
 
 from tests.support import wait_until
+from tidegate.dev import broker as development_broker
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.connection import Kafka
 from tidegate.ops.produce import Message, produce
@@ -99,12 +99,6 @@ def topic(kafka: Kafka) -> str:
 def output(process: subprocess.Popen[str]) -> IO[str]:
     assert process.stdout is not None
     return process.stdout
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def assert_one_sentence(done: subprocess.CompletedProcess[str], pattern: str, code: int = 1) -> None:
@@ -355,7 +349,7 @@ invoices = tg.from_kafka(["{topic}", "{topic}-not"], group="billing").sink(print
 
 
 def test_the_broker_command_runs_a_broker_that_keeps_its_topics(shell: Shell, tmp_path: Path) -> None:
-    port, data = free_port(), str(tmp_path / "kept")
+    port, data = str(development_broker._free_port()), str(tmp_path / "kept")
     kafka = Kafka(f"127.0.0.1:{port}")
     for stop, create in ((signal.SIGINT, True), (signal.SIGTERM, False)):
         with shell.start("broker", "--port", port, "--data", data) as running:
@@ -371,7 +365,7 @@ def test_the_broker_command_runs_a_broker_that_keeps_its_topics(shell: Shell, tm
 
 def test_fresh_forgets_a_brokers_data_and_nothing_else(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
-    done = shell.run("broker", "--port", free_port(), "--data", str(tmp_path), "--fresh")
+    done = shell.run("broker", "--port", str(development_broker._free_port()), "--data", str(tmp_path), "--fresh")
 
     assert_one_sentence(done, r".* holds something that is not a broker's; choose another folder for --data")
     assert (tmp_path / "thesis.txt").read_text(encoding="utf-8") == "years of work"

@@ -258,3 +258,23 @@ def poll_for(member: Member, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         member.poll(0.1)
+
+
+def test_lag_is_shown_as_far_as_the_users_rights_go(secured: Secured, topic: str) -> None:
+    user = f"looker-{topic}"
+    secured.add_user(user)
+    secured.allow(user, "GROUP", topic, "DESCRIBE")
+    secured.allow(user, "TOPIC", topic, "DESCRIBE")
+    tg.produce(topic, ["a", "b", "c"], kafka=secured.plain)
+    Admin(secured.plain, 20.0).commit_for_empty_group(topic, {Partition(topic, 0): (1, "")})
+
+    looks = tg.lag(topic, kafka=secured.scram(user=user))
+    assert (looks.lag, looks.verdict, looks.partitions[0].mark) == (2, "stopped", 1), "asked of the group itself"
+    assert (looks.waiting_seconds, looks.partitions[0].retention_hours, looks.expiry_days) == (None, None, None)
+    secured.allow(user, "TOPIC", topic, "READ")
+    reads = tg.lag(topic, kafka=secured.scram(user=user))
+    assert reads.lag_seconds is not None
+    assert reads.waiting_seconds is not None
+    everything = tg.lag(topic, kafka=secured.plain)
+    assert everything.expiry_days is not None
+    assert everything.partitions[0].retention_hours is not None
