@@ -30,7 +30,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client 
 from tidegate.errors import BrokerUnreachable, GroupHasMembers, TidegateError, TopicMissing
 from tidegate.kafka.committed import CommittedReader
 from tidegate.kafka.connection import ClientLog, Kafka, translate
-from tidegate.kafka.groups import GroupInfo, GroupMember, group_info
+from tidegate.kafka.groups import (
+    GroupInfo,
+    GroupMember,
+    Listed,
+    described_group,
+    is_broker_led,
+    is_consumers,
+    listed_group,
+)
 from tidegate.records import Commit, Partition
 
 __all__ = ["Admin", "Commit", "GroupInfo", "GroupMember", "TopicInfo"]
@@ -225,14 +233,30 @@ class Admin:
 
     def group_members(self, group: str) -> GroupInfo:
         """Return the group's state and members; a group that nobody ever used is `dead` and empty."""
-        # A question for a group's coordinator that waits while its broker comes back may end the whole process: the
-        # client frees it twice (librdkafka #4605, #5397). So it is asked only where a broker has just answered.
-        self.cluster_id()
-        answers = self._ask(
-            f"describing group {group}",
-            lambda: self._client.describe_consumer_groups([group], request_timeout=self._timeout),
-        )
-        return group_info(group, answers[group])
+        found = self._groups(group, f"describing group {group}")
+        return found.get(group, GroupInfo(group, "dead", ()))
+
+    def all_groups(self) -> dict[str, GroupInfo]:
+        """Return the state and the members of every consumer group, by name."""
+        return self._groups(None, "describing groups")
+
+    def _groups(self, group: str | None, where: str) -> dict[str, GroupInfo]:
+        listed = [one for one in self._list_groups(group, where) if is_consumers(one)]
+        found = {one.id: listed_group(one) for one in listed if not is_broker_led(one)}
+        others = [one.id for one in listed if is_broker_led(one)]
+        if others:
+            # Asked only where a broker has just answered, since it may end the process: see `kafka/groups.py`.
+            answers = self._ask(
+                where, lambda: self._client.describe_consumer_groups(others, request_timeout=self._timeout)
+            )
+            found |= {name: described_group(name, one) for name, one in answers.items()}
+        return found
+
+    def _list_groups(self, group: str | None, where: str) -> list[Listed]:
+        def ask(patience: float) -> list[Listed]:
+            return list(self._client.list_groups(*([] if group is None else [group]), timeout=patience))
+
+        return self._in_two_tries(ask, where)
 
     def groups(self) -> list[str]:
         """Return the names of all consumer groups that the cluster knows."""
@@ -244,12 +268,15 @@ class Admin:
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics, in one question."""
-        # This call cannot be ended before its time, and a client that is let in nowhere would wait for all of it.
+        return self._in_two_tries(lambda wait: sorted(self._client.list_topics(timeout=wait).topics), "listing topics")
+
+    def _in_two_tries(self, call: Callable[[float], list[T]], where: str) -> list[T]:
+        """Make a call that cannot be ended before its time: a client that is let in nowhere would wait it out."""
         for patience in (min(_FIRST_WAIT_SECONDS, self._timeout), self._timeout):
             try:
-                return sorted(self._client.list_topics(timeout=patience).topics)
+                return call(patience)
             except KafkaException as error:
-                problem = self._ours(error, "listing topics")
+                problem = self._ours(error, where)
                 if patience == self._timeout or not isinstance(problem, BrokerUnreachable):
                     raise problem from error
         return []

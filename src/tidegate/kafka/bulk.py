@@ -1,4 +1,4 @@
-"""Many groups and partitions in one question, where one that cannot be told does not cost the others their answer."""
+"""Many partitions in one question, where one that cannot be told does not cost the others their answer."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client does not mark what it re-exports
     AdminClient,
-    ConsumerGroupDescription,
     ListOffsetsResultInfo,
     OffsetSpec,
 )
 
 from tidegate.kafka.admin import NO_LEADER_YET, Admin
-from tidegate.kafka.groups import GroupInfo, group_info
 from tidegate.records import Partition
 
 if TYPE_CHECKING:
@@ -22,27 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MOST_AT_ONCE = 500
-_NOT_OURS_TO_SEE = {KafkaError.GROUP_ID_NOT_FOUND, KafkaError.GROUP_AUTHORIZATION_FAILED}
 _NOT_TO_BE_ASKED = {*NO_LEADER_YET, KafkaError.TOPIC_AUTHORIZATION_FAILED}
-
-
-def describe_groups(admin: Admin, names: Collection[str]) -> dict[str, GroupInfo]:
-    """Return the state and the members of many groups; those that are not ours to see are left out."""
-    wanted = list(names)
-    found: dict[str, GroupInfo] = {}
-    for first in range(0, len(wanted), _MOST_AT_ONCE):
-        some = wanted[first : first + _MOST_AT_ONCE]
-
-        def ask(
-            client: AdminClient, seconds: float, some: list[str] = some
-        ) -> dict[str, Future[ConsumerGroupDescription | None]]:
-            futures = client.describe_consumer_groups(some, request_timeout=seconds)
-            return {group: unless(future, _NOT_OURS_TO_SEE) for group, future in futures.items()}
-
-        answers = admin.ask("describing groups", ask)
-        found |= {group: group_info(group, answer) for group, answer in answers.items() if answer is not None}
-    return found
 
 
 def beginnings(admin: Admin, partitions: Collection[Partition]) -> dict[Partition, int]:

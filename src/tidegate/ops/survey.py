@@ -6,11 +6,11 @@ the times of records from `ops/times.py`, the verdicts from `ops/verdicts.py`.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tidegate.kafka import bulk
 from tidegate.ledger import Home, decode
 from tidegate.ops.cluster import Cluster
 from tidegate.ops.logs import Log, Logs
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from tidegate.records import Partition
 
 _HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
+_MISSED_SECONDS, _MISSED_AFTER_OUTAGE_SECONDS = 2.0, 15.0
+"""How long a group that was there is looked for before it counts as gone."""
+_BETWEEN_LOOKS_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class Survey:
         self._marks = MarksReader(cluster, group)
         self._times = RecordTimes(cluster.kafka)
         self._logs = Logs(cluster)
+        self._was_away = False
 
     def look(
         self, before: Mapping[str, GroupLag], *, record_seconds: float, ahead: Collection[str] = ()
@@ -94,6 +98,7 @@ class Survey:
 
         After a broker was away, the old one never again finds the coordinators of groups.
         """
+        self._was_away = True
         self._cluster = Cluster(self._cluster.kafka, self._cluster.timeout_seconds)
         self._marks.reconnect(self._cluster)
         self._logs.reconnect(self._cluster)
@@ -108,7 +113,12 @@ class Survey:
         if self._group is not None:
             return {self._group: admin.group_members(self._group)}
         # After a restart, groups that their coordinator has not loaded yet are missing in the list, without an error.
-        return bulk.describe_groups(admin, {*admin.groups(), *before})
+        patience = _MISSED_AFTER_OUTAGE_SECONDS if self._was_away else _MISSED_SECONDS
+        deadline = time.monotonic() + patience
+        while not (found := admin.all_groups()).keys() >= set(before) and time.monotonic() < deadline:
+            time.sleep(_BETWEEN_LOOKS_SECONDS)  # between two questions
+        self._was_away = False
+        return found
 
     def _groups(
         self,
