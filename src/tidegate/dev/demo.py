@@ -1,47 +1,65 @@
-"""`tidegate demo`: a real broker, a real Spark, a failed record, a kill -9, and the tally."""
+"""`tidegate demo`: a real broker, a real Spark, an outage, a kill -9, and the audit.
+
+Everything it says was read from the broker, the order service or the pipeline itself.
+"""
 
 from __future__ import annotations
 
-import collections
+import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import orjson
 from rich.console import Console
 
 from tidegate.dev.broker import Broker
+from tidegate.dev.demo_view import Figures, View
+from tidegate.dev.order_service import OrderService
 from tidegate.errors import TidegateError
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.connection import Kafka
-from tidegate.ops.offsets import offsets
+from tidegate.names import dead_topic, retry_topic
+from tidegate.ops.dead_letters import dead_letters
 from tidegate.ops.produce import Message, produce
-from tidegate.records import Partition
+from tidegate.records import Partition, counted
 
 TOPIC, GROUP, PARTITIONS = "orders", "delivery", 4
-RECORDS = 12_000
-BAD_PARTITION, BAD_OFFSET = 2, 300
+RETRY_SECONDS = 5.0
+RECORDS = 8_000
+RATE = 400
+OUTAGE_SECONDS = 5.0
+PATIENCE_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
-class Tally:
-    """What went in, what came out."""
+class Audit:
+    """What went in, what came out: by the ids of the orders."""
 
     produced: int
-    delivered: int
+    taken: int
+    dead: int
     lost: int
+    both: int
+    """Taken by the service, and among the dead letters too."""
     twice: int
 
     @property
     def holds(self) -> bool:
         """Whether the promise was kept."""
-        return self.lost == 0 and self.delivered == self.produced
+        return self.lost == 0 and self.both == 0 and self.taken + self.dead == self.produced
 
 
 class DemoFailed(TidegateError):
@@ -49,173 +67,274 @@ class DemoFailed(TidegateError):
 
 
 class Demo:
-    """The story, step by step. Everything it says was read from the broker or the deliveries."""
+    """The story, step by step."""
 
-    def __init__(self, console: Console, folder: Path) -> None:
-        self._console = console
+    def __init__(self, view: View, folder: Path, broker: Broker, records: int) -> None:
+        self._view = view
         self._folder = folder
-        self._app = folder / "demo_app.py"
-        self._deliveries = folder / "deliveries"
-        self._log = folder / "run.log"
-        self._step = 0
-        self._began = time.monotonic()
-
-    def tell(self, broker: Broker) -> Tally:
-        """Tell it, and return the tally."""
+        self._records = records
         # Client settings of the user's own cluster, from the environment or the file, must not reach this one.
-        kafka = Kafka(broker.bootstrap, {"security.protocol": "plaintext"})
-        shutil.copy(Path(__file__).with_name("demo_app.py"), self._app)
-        self._say(f"Kafka 4.3.1 runs at {broker.bootstrap}.")
-        ids = self._produce(kafka)
-        self._fail_in_the_middle(kafka)
-        self._kill_and_restart(kafka)
-        tally = self._tally(ids)
-        self._show(tally, kafka)
-        return tally
+        self._kafka = Kafka(broker.bootstrap, {"security.protocol": "plaintext"})
+        self._admin = Admin(self._kafka, 20.0)
+        self._service = OrderService()
+        self._produced = 0
+        self._held = 0
+        self._held_before = 0
+        self._log = folder / "run.log"
+        self._process: subprocess.Popen[bytes] | None = None
 
-    def _produce(self, kafka: Kafka) -> list[int]:
-        Admin(kafka, 20.0).create_topic(TOPIC, PARTITIONS)
-        delivery = produce(TOPIC, map(_order, range(RECORDS)), kafka=kafka)
-        self._say(
-            f"Produced {delivery.count:,} orders into {PARTITIONS} partitions. "
-            f"One has no address: {TOPIC}\\[{BAD_PARTITION}] offset {BAD_OFFSET}."
+    def tell(self) -> Audit:
+        """Tell it, and return the audit."""
+        self._service.start()
+        (self._folder / "order-service.txt").write_text(self._service.url, encoding="utf-8")
+        shutil.copy(Path(__file__).with_name("demo_app.py"), self._folder)
+        self._admin.create_topic(TOPIC, PARTITIONS)
+        self._view.say(
+            f"A producer writes {self._records:,} orders, {RATE} a second, into {PARTITIONS} partitions. Some have no "
+            "address: the order service will refuse them. With some, the warehouse does not answer the first time."
         )
-        return list(range(RECORDS))
+        producer = threading.Thread(target=self._produce, name="producer", daemon=True)
+        producer.start()
+        try:
+            with self._view.figures() as show:
+                process = self._start("The pipeline starts on local Spark: hold, retry later, dead letters.")
+                self._watch(process, show, lambda now: now.taken >= self._records // 8, "the first orders")
+                self._outage(process, show)
+                process = self._kill(process)
+                self._watch(process, show, self._is_through, "everything that was produced")
+                self._end(process)
+            return self._audited()
+        finally:
+            self._clean_up()
 
-    def _fail_in_the_middle(self, kafka: Kafka) -> None:
-        self._say("Start the pipeline on local Spark. Its sink refuses an order without an address.")
-        process = self._start(kafka)
-        code = self._wait(process, until=lambda: False)
-        if code != 3:
-            raise self._went_wrong(f"the pipeline should have stopped with exit code 3, not {code}")
-        self._quote("tidegate: stopped at")
-        marks = self._marks(kafka)
-        self._say(f"The group stands at {_shown(marks)}.")
-        if marks.get(BAD_PARTITION) != BAD_OFFSET:
-            raise self._went_wrong(f"the group should stand at offset {BAD_OFFSET} of partition {BAD_PARTITION}")
-        self._say(
-            f"Partition {BAD_PARTITION} stands exactly at the failed order, offset {BAD_OFFSET}; "
-            "nothing before it will run again, nothing behind it was skipped."
+    # --- the story
+
+    def _outage(self, process: subprocess.Popen[bytes], show: Callable[[Figures], None]) -> None:
+        self._service.stop()
+        self._view.say(
+            f"The order service goes away for {OUTAGE_SECONDS:g} s. The pipeline holds: no attempt is spent."
         )
+        self._watch(process, show, lambda now: now.held > 0, "the outage")
+        before, until = self._figures(), time.monotonic() + OUTAGE_SECONDS
+        self._watch(process, show, lambda _: time.monotonic() > until, "the end of the outage")
+        now = self._figures()
+        self._view.say(
+            f"It is back. {counted(now.held, 'attempt')} found it away; meanwhile {now.taken - before.taken} orders "
+            f"were taken, {now.dead - before.dead} were given up, and the group waited."
+        )
+        self._service.start()
+        enough = now.taken + self._records // 4
+        self._watch(process, show, lambda seen: seen.taken >= enough, "work after the outage")
 
-    def _kill_and_restart(self, kafka: Kafka) -> None:
-        (self._folder / "mended").touch()
-        before = len(self._delivered())
-        self._say("The address is mended. Start again, and kill -9 the pipeline in the middle.")
-        process = self._start(kafka)
-        enough = before + (RECORDS - before) // 2
-        stood = self._marks(kafka)
-        code = self._wait(process, until=lambda: len(self._delivered()) >= enough and self._marks(kafka) != stood)
-        if code is not None:
-            raise self._went_wrong(f"the pipeline ended by itself with exit code {code} before it could be killed")
+    def _kill(self, process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        marks = self._marks(kafka)
-        self._say(f"Killed with {len(self._delivered()):,} deliveries made; the group stands at {_shown(marks)}.")
-        self._say("Restart. The group waits for the dead member's session to end, then hands out its partitions.")
-        process = self._start(kafka)
-        code = self._wait(process, until=lambda: False)
+        self._held_before, self._held = self._held_before + self._held, 0
+        now = self._figures()
+        marks = ", ".join(f"{TOPIC}[{number}]={mark}" for number, (mark, _) in sorted(now.marks.items()))
+        self._view.say(f"kill -9. The service has taken {now.taken:,} orders; the group stands at {marks}.")
+        return self._start("A restart. The group waits for the dead member's session to end, then goes on from there.")
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(PATIENCE_SECONDS)
         if code != 0:
-            raise self._went_wrong(f"the pipeline should have caught up, but ended with exit code {code}")
+            raise self._went_wrong(f"the pipeline should have ended in good order, not with exit code {code}")
 
-    def _tally(self, ids: Iterable[int]) -> Tally:
-        counts = collections.Counter(self._delivered())
-        produced = set(ids)
-        twice = sum(1 for number in counts.values() if number > 1)
-        return Tally(len(produced), len(produced & counts.keys()), len(produced - counts.keys()), twice)
+    def _is_through(self, now: Figures) -> bool:
+        """Every partition is committed up to its end, and so is the retry topic."""
+        is_written = now.produced == self._records
+        return is_written and now.taken + now.dead >= now.produced and all(m == end for m, end in now.marks.values())
 
-    def _show(self, tally: Tally, kafka: Kafka) -> None:
-        lag = sum(one.lag or 0 for one in offsets(GROUP, kafka=kafka).partitions)
-        self._console.print()
-        self._console.print(f"  produced         {tally.produced:>6,}")
-        self._console.print(f"  delivered        {tally.delivered:>6,}")
-        self._console.print(f"  lost             {tally.lost:>6,}")
-        self._console.print(f"  delivered twice  {tally.twice:>6,}   (after the kill -9: done, but not yet committed)")
-        self._console.print(f"  lag              {lag:>6,}")
-        self._console.print()
-        if not tally.holds or lag:
-            raise self._went_wrong("the tally does not add up")
+    def _audited(self) -> Audit:
+        """Compare ids: what was produced, what the service has taken, what lies among the dead letters."""
+        produced = set(range(self._records))
+        taken = self._service.taken
+        dead = {orjson.loads(letter.value or b"null")["id"] for letter in dead_letters(GROUP, kafka=self._kafka)}
+        return Audit(
+            len(produced),
+            len(taken),
+            len(dead),
+            len(produced - taken.keys() - dead),
+            len(taken.keys() & dead),
+            sum(1 for times in taken.values() if times > 1),
+        )
 
-    # --- the pipeline's process
+    # --- its parts
 
-    def _start(self, kafka: Kafka) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "tidegate.cli", "run", str(self._app), "--until", "caught-up"]
-        command += ["--bootstrap", kafka.bootstrap, "-X", "security.protocol=plaintext"]
+    def _clean_up(self) -> None:
+        self._service.stop()
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def _produce(self) -> None:
+        def on_ack(ack: Any) -> None:
+            self._produced += ack.error is None
+
+        produce(TOPIC, map(_order, range(self._records)), kafka=self._kafka, every=1 / RATE, on_ack=on_ack)
+
+    def _start(self, sentence: str) -> subprocess.Popen[bytes]:
+        self._view.say(sentence)
+        command = [sys.executable, "-m", "tidegate.cli", "run", str(self._folder / "demo_app.py"), "--serve", "0"]
+        command += ["--bootstrap", self._kafka.bootstrap, "-X", "security.protocol=plaintext"]
         command += ["--set", "session_timeout=3s", "--set", "master=local[2]"]
+        command += ["--set", f"history={self._folder / 'history.sqlite'}", "--set", "history_every=1s"]
         with self._log.open("wb") as log:
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._folder
+            )
+        return self._process
 
-    def _wait(self, process: subprocess.Popen[bytes], until: Callable[[], bool]) -> int | None:
-        """Show progress until the process ends (its exit code) or the fact holds (None)."""
-        told, before = 0.0, len(set(self._delivered()))
-        with self._console.status("starting Spark") as status:
-            while process.poll() is None:
-                if until():
-                    return None
-                delivered = len(set(self._delivered()))
-                words = f"{delivered:,} of {RECORDS:,} delivered" if delivered != before else "starting Spark"
-                status.update(words)
-                if not self._console.is_terminal and time.monotonic() - told > 5:
-                    told = time.monotonic()
-                    self._console.print(f"   ... {words}")
-                time.sleep(0.1)
-        return process.returncode
+    def _watch(
+        self,
+        process: subprocess.Popen[bytes],
+        show: Callable[[Figures], None],
+        check: Callable[[Figures], bool],
+        what: str,
+    ) -> None:
+        """Show figures until the fact holds; the pipeline must not end before."""
+        moved, last, deadline = time.monotonic(), Figures(), 0.0
+        while True:
+            now = self._figures()
+            show(now)
+            if check(now):
+                return
+            if process.poll() is not None:
+                raise self._went_wrong(f"the pipeline ended by itself with exit code {process.returncode}")
+            if now != last:
+                moved, last = time.monotonic(), now
+            deadline = moved + PATIENCE_SECONDS
+            if time.monotonic() > deadline:
+                raise self._went_wrong(f"nothing has moved for {PATIENCE_SECONDS:g} s, and {what} is missing")
+            time.sleep(0.15)
 
-    def _quote(self, beginning: str) -> None:
-        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        for line in [one for one in lines if one.startswith(beginning)][-1:]:
-            self._console.print(f"   {line}", style="yellow", markup=False)
+    def _figures(self) -> Figures:
+        places = [Partition(TOPIC, number) for number in range(PARTITIONS)]
+        marks = self._admin.committed(GROUP, places)
+        ends = self._admin.ends(places)
+        status = self._status()
+        if status is not None:
+            self._held = int(status["counts"]["held"])
+        return Figures(
+            produced=self._produced,
+            taken=len(self._service.taken),
+            held=self._held_before + self._held,
+            retried=self._size(retry_topic(GROUP, RETRY_SECONDS)),
+            dead=self._size(dead_topic(GROUP)),
+            marks={one.number: (marks[one].mark if one in marks else 0, ends[one]) for one in places},
+            service_is_up=self._service.is_up,
+            pipeline="starting" if status is None else str(status["state"]),
+        )
+
+    def _size(self, topic: str) -> int:
+        info = self._admin.existing([topic]).get(topic)
+        return 0 if info is None else sum(self._admin.ends(info.each_partition()).values())
+
+    def _status(self) -> dict[str, Any] | None:
+        """What the pipeline says about itself, over the address that it serves."""
+        found = re.search(r"serving this run at (\S+)", self._log.read_text(encoding="utf-8", errors="replace"))
+        if found is None:
+            return None
+        try:
+            with urllib.request.urlopen(f"{found.group(1)}/api/v1/run", timeout=5) as answer:  # noqa: S310  # our own
+                status: dict[str, Any] = orjson.loads(answer.read())
+                return status
+        except (urllib.error.URLError, OSError, ValueError):
+            return None
 
     def _went_wrong(self, what: str) -> DemoFailed:
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines() if self._log.exists() else []
         for line in lines[-15:]:
-            self._console.print(f"   {line}", markup=False)
+            self._view.quote(line)
         return DemoFailed(what, "see the last lines of its log above")
-
-    # --- facts
-
-    def _delivered(self) -> list[int]:
-        if not self._deliveries.exists():
-            return []
-        # A line is written whole or not at all, but the file may be read in the middle of one.
-        text = self._deliveries.read_text(encoding="utf-8")
-        return [int(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-    def _marks(self, kafka: Kafka) -> dict[int, int]:
-        partitions = [Partition(TOPIC, number) for number in range(PARTITIONS)]
-        return {tp.number: one.mark for tp, one in Admin(kafka, 20.0).committed(GROUP, partitions).items()}
-
-    def _say(self, sentence: str) -> None:
-        self._step += 1
-        self._console.print(f"[bold]{self._step}.[/bold] {sentence}", highlight=False)
 
 
 def _order(number: int) -> Message:
-    partition, place = number % PARTITIONS, number // PARTITIONS
-    bad = (partition, place) == (BAD_PARTITION, BAD_OFFSET)
-    return Message({"id": number, "address": None if bad else f"{number} Harbour Street"}, partition=partition)
+    order: dict[str, object] = {"id": number, "address": None if number % 500 == 77 else f"{number} Harbour Street"}
+    if number % 250 == 33:
+        order["slow"] = True
+    return Message(order, key=f"customer-{number % 97}", partition=number % PARTITIONS)
 
 
-def _shown(marks: dict[int, int]) -> str:
-    return ", ".join(f"{TOPIC}\\[{number}]={mark}" for number, mark in sorted(marks.items()))
+def run_demo(*, records: int = RECORDS, port: int = 0, stay_seconds: float | None = None) -> Audit:
+    """Run the demo in a folder of its own; nothing of it stays.
 
-
-def run_demo() -> Tally:
-    """Run the demo in a folder of its own; nothing of it stays."""
+    At the end the dashboard stays for so many seconds; None: until Ctrl-C on a terminal, not at all elsewhere.
+    """
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     console.print("Tidegate demo: a consumer group that moves past a record only when that record is settled.")
+    view = View(console)
     folder = Path(tempfile.mkdtemp(prefix="tidegate-demo-"))
     try:
-        with console.status("starting Kafka") as status:
-
-            def progress(done: int, known: int) -> None:
-                status.update(f"downloading Kafka, once: {done} of {known} jars")
-                if not console.is_terminal and done % 15 == 0:
-                    console.print(f"   ... downloading Kafka, once: {done} of {known} jars")
-
-            broker = Broker(progress=progress)
-            broker.start()
-        with broker:
-            return Demo(console, folder).tell(broker)
+        with _broker(view, console) as broker, _dashboard(broker, folder, port) as address:
+            view.say(f"Kafka 4.3.1 runs at {broker.bootstrap}, and the dashboard at {address}")
+            audit = Demo(view, folder, broker, records).tell()
+            _show(console, audit)
+            if not audit.holds:
+                raise DemoFailed("the audit does not add up", "please report this, with the lines above")
+            _stay(console, address, stay_seconds)
+            return audit
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _broker(view: View, console: Console) -> Iterator[Broker]:
+    with view.waiting("starting Kafka") as update:
+
+        def progress(done: int, known: int) -> None:
+            update(f"downloading Kafka, once: {done} of {known} jars")
+            if not console.is_terminal and done % 15 == 0:
+                console.print(f"   ... downloading Kafka, once: {done} of {known} jars")
+
+        broker = Broker(progress=progress)
+        broker.start()
+    with broker:
+        yield broker
+
+
+@contextlib.contextmanager
+def _dashboard(broker: Broker, folder: Path, port: int) -> Iterator[str]:
+    """Serve the dashboard from a process of its own: the pipeline's is going to be killed."""
+    out = folder / "serve.log"
+    command = [sys.executable, "-m", "tidegate.cli", "serve", "--port", str(port), "--every", "1s"]
+    command += ["--bootstrap", broker.bootstrap, "-X", "security.protocol=plaintext"]
+    command += ["--history", str(folder / "history.sqlite")]
+    with out.open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder)
+    try:
+        deadline = time.monotonic() + 60
+        while (found := re.search(r" at (http://\S+)", out.read_text(encoding="utf-8", errors="replace"))) is None:
+            if process.poll() is not None or time.monotonic() > deadline:
+                said = out.read_text(encoding="utf-8", errors="replace").strip()
+                raise DemoFailed(
+                    f"the dashboard did not start: {said}", "install it: pip install 'tidegate[serve,http]'"
+                )
+            time.sleep(0.05)
+        yield found.group(1)
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(15)
+        process.kill()
+
+
+def _show(console: Console, audit: Audit) -> None:
+    console.print()
+    console.print(f"  produced             {audit.produced:>7,}")
+    console.print(f"  taken by the service {audit.taken:>7,}")
+    console.print(f"  dead letters         {audit.dead:>7,}   (refused for good; kept with the reason)")
+    console.print(f"  lost                 {audit.lost:>7,}")
+    console.print(
+        f"  taken twice          {audit.twice:>7,}   (in work at the kill -9; the same Idempotency-Key both times)"
+    )
+    console.print()
+
+
+def _stay(console: Console, address: str, seconds: float | None) -> None:
+    if seconds is None and not console.is_terminal:
+        return
+    console.print(f"The dashboard stays at {address} until Ctrl-C." if seconds is None else f"Look at {address}")
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait(seconds)

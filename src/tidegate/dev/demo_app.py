@@ -1,29 +1,21 @@
-"""The pipeline of `tidegate demo`: orders in, deliveries out, and one order that cannot be delivered at first.
+"""The pipeline of `tidegate demo`: orders from Kafka into an order service that is not always there.
 
-Where the demo's folder is, is told by the file's own place: the demo copies this program there.
+Where the service listens is told by a file beside this program: the demo copies it there.
 """
 
 from __future__ import annotations
 
-import os
-import time
 from pathlib import Path
-from typing import Any
 
 import tidegate as tg
 
-FOLDER = Path(__file__).parent
+url = Path(__file__).with_name("order-service.txt").read_text(encoding="utf-8")
 
-
-def deliver(order: dict[str, Any]) -> None:
-    """Deliver one order: a line in a file, on disk before the function returns."""
-    if order["address"] is None and not (FOLDER / "mended").exists():
-        raise ValueError(f"order {order['id']} has no address")
-    time.sleep(0.001)
-    file = _file.get()
-    os.write(file, f"{order['id']}\n".encode())
-
-
-_file = tg.resource(lambda: os.open(FOLDER / "deliveries", os.O_WRONLY | os.O_APPEND | os.O_CREAT), close=os.close)
-
-deliveries = tg.from_kafka("orders", group="delivery").map(tg.json).sink(deliver).commit_every("1s")
+orders = (
+    tg.from_kafka("orders", group="delivery")
+    .map(tg.json)
+    .sink(tg.http(url))
+    .parallel(16, order="key")
+    .on_error(tg.hold(), tg.retry_later("5s"), tg.dead_letter())
+    .commit_every("1s")
+)

@@ -1,0 +1,32 @@
+"""The demo, as a newcomer runs it without a terminal: its story, its audit, its exit code."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.acceptance.conftest import Scene
+from tests.acceptance.program import tidegate
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_tells_its_story_and_nothing_is_lost(scene: Scene) -> None:
+    program = scene.start_command(tidegate("demo", "--records", "2000"))
+    ended = program.wait(within=280)
+    assert ended.code == 0, ended.out + ended.err
+    found = re.findall(r"^  (\w[\w ]*?) +(\d+)(?: |$)", ended.out.replace(",", ""), re.M)
+    figures = {name: int(number) for name, number in found}
+    dead = len([number for number in range(2000) if number % 500 == 77])
+    assert figures["produced"] == 2000
+    assert (figures["taken by the service"], figures["dead letters"], figures["lost"]) == (2000 - dead, dead, 0)
+    for part in (
+        "The order service goes away",
+        "It is back",
+        "kill -9",
+        "A restart",
+        "the dashboard at http://127.0.0.1:",
+    ):
+        assert part in ended.out
+    held = re.search(r"(\d+) attempts? found it away; meanwhile 0 orders were taken, 0 were given up", ended.out)
+    assert held is not None, ended.out
