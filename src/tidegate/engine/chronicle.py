@@ -78,9 +78,11 @@ class Chronicle:
         """Write how it ended, within a few seconds, or not at all."""
         self._ending.set()
         status = self._status
-        if status is not None:
-            self._looker.join(LOOK_SECONDS * 2)
-            self._writer.close(ENDS.get(status.state, "failed"), status.error or "")
+        if status is None:  # it ended before it had joined the group
+            self._writer.close("failed")
+            return
+        self._looker.join(LOOK_SECONDS * 2)
+        self._writer.close(ENDS.get(status.state, "failed"), status.error or "")
 
     # --- requests: in a thread of their own
 

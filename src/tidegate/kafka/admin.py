@@ -253,10 +253,18 @@ class Admin:
         return found
 
     def _list_groups(self, group: str | None, where: str) -> list[Listed]:
-        def ask(patience: float) -> list[Listed]:
-            return list(self._client.list_groups(*([] if group is None else [group]), timeout=patience))
-
-        return self._in_two_tries(ask, where)
+        deadline = time.monotonic() + self._timeout
+        names = [] if group is None else [group]
+        while True:
+            # This call gives up at once where no broker is there: one that restarts is waited for here.
+            left = max(0.1, deadline - time.monotonic())
+            try:
+                return list(self._client.list_groups(*names, timeout=min(_FIRST_WAIT_SECONDS, left)))
+            except KafkaException as error:
+                problem = self._ours(error, where)
+                if not isinstance(problem, BrokerUnreachable) or time.monotonic() > deadline:
+                    raise problem from error
+                time.sleep(_NAP_SECONDS)
 
     def groups(self) -> list[str]:
         """Return the names of all consumer groups that the cluster knows."""
@@ -268,15 +276,12 @@ class Admin:
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics, in one question."""
-        return self._in_two_tries(lambda wait: sorted(self._client.list_topics(timeout=wait).topics), "listing topics")
-
-    def _in_two_tries(self, call: Callable[[float], list[T]], where: str) -> list[T]:
-        """Make a call that cannot be ended before its time: a client that is let in nowhere would wait it out."""
+        # This call cannot be ended before its time, and a client that is let in nowhere would wait for all of it.
         for patience in (min(_FIRST_WAIT_SECONDS, self._timeout), self._timeout):
             try:
-                return call(patience)
+                return sorted(self._client.list_topics(timeout=patience).topics)
             except KafkaException as error:
-                problem = self._ours(error, where)
+                problem = self._ours(error, "listing topics")
                 if patience == self._timeout or not isinstance(problem, BrokerUnreachable):
                     raise problem from error
         return []
