@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from tidegate.records import Done, Position
+from tidegate.records import Done, Partition, Position
 
 METADATA_BYTES = 4000
 """Most that a commit's metadata may hold. Kafka refuses the whole commit call above 4,096 by default."""
@@ -242,6 +242,14 @@ def decode(mark: int, metadata: str | None, home: Home) -> Stored:
     if body.get("sinks") != home.sinks:
         done = {}
     return Stored(Position(mark, ahead, done, replay), topic_id)
+
+
+def decode_any(group: str, partition: Partition, mark: int, metadata: str | None) -> Stored:
+    """Read a commit of a pipeline that is not known. The checksum covers the topic that the commit itself names.
+
+    Without the sinks nothing can be said of what is half done.
+    """
+    return decode(mark, metadata, Home(group, "", partition.number, ""))
 
 
 def _with_ahead(body: Mapping[str, object], ahead: Ranges, mark: int) -> dict[str, object]:

@@ -10,7 +10,7 @@ import typer
 from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, note, safe, say, show_json
 from tidegate.kafka.commits import watch_commits
 from tidegate.kafka.scan import moment
-from tidegate.ledger import Home, decode
+from tidegate.ledger import decode_any
 
 if TYPE_CHECKING:
     from tidegate.kafka.commits import CommitSeen
@@ -72,7 +72,7 @@ def _line(commit: CommitSeen, before: int | None) -> str:
 
 def _ahead(commit: CommitSeen, mark: int) -> str:
     """Say what Tidegate stored beside the mark, or show what somebody else did."""
-    stored = decode(mark, commit.metadata, Home(commit.group, "", commit.partition.number, ""))
+    stored = decode_any(commit.group, commit.partition, mark, commit.metadata)
     if stored.topic_id is None:
         return f"  {safe(commit.metadata)}" if commit.metadata else ""
     count = sum(end - first for first, end in stored.position.ahead)

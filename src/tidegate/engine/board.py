@@ -276,15 +276,13 @@ class Board:
     @property
     def workable_marks(self) -> dict[Partition, int]:
         """The marks of those that a round could move now: not failed, not waiting, not at the end of the run."""
-        return (
-            {}
-            if self.is_paused
-            else {
-                partition: one.position.mark
-                for partition, one in self._owned.items()
-                if one.position is not None and one.may_be_leased and not one.waits_for_its_time
-            }
-        )
+        if self.is_paused:
+            return {}
+        return {
+            partition: one.position.mark
+            for partition, one in self._owned.items()
+            if one.position is not None and one.may_be_leased and not one.waits_for_its_time
+        }
 
     def go_on_until(self, ends: Mapping[Partition, int]) -> None:
         """A run that is to end when caught up goes on, up to these ends."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.errors import OffsetsDiffer, RewindRefused
 from tidegate.kafka.admin import Admin
-from tidegate.ledger import Home, Stored, decode
+from tidegate.ledger import decode_any
 from tidegate.records import Commit, Partition
 from tidegate.settings import Trust
 
@@ -138,7 +138,10 @@ def compare(group: str, committed: Mapping[Partition, Commit], stored: Mapping[P
         if commit is None:
             behind.add(partition)
             continue
-        ours, table = _stored(group, partition, commit), _stored(group, partition, row)
+        ours, table = (
+            decode_any(group, partition, commit.mark, commit.metadata),
+            decode_any(group, partition, row.mark, row.metadata),
+        )
         newer = ours.position.replay - table.position.replay
         if ours.topic_id is not None and newer > 0:
             rewound.append(partition)
@@ -149,10 +152,6 @@ def compare(group: str, committed: Mapping[Partition, Commit], stored: Mapping[P
         else:
             differ.append(partition)
     return Agreement(commits, frozenset(behind), tuple(sorted(differ)), tuple(sorted(rewound)))
-
-
-def _stored(group: str, partition: Partition, commit: Commit) -> Stored:
-    return decode(commit.mark, commit.metadata, Home(group, "", partition.number, ""))
 
 
 def _differ(

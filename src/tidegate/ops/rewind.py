@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tidegate.errors import BrokerRefused, GroupMissing, SettingsError
 from tidegate.history.chosen import chosen_history
-from tidegate.ledger import Home, Stored, decode, encode
+from tidegate.ledger import Home, decode_any, encode
 from tidegate.names import belongs_to
 from tidegate.ops.cluster import chosen_cluster
 from tidegate.ops.reach import Reach
@@ -24,7 +24,7 @@ from tidegate.settings import resolve
 if TYPE_CHECKING:
     from tidegate.kafka.admin import Admin
     from tidegate.kafka.connection import Kafka
-    from tidegate.records import Commit, Partition
+    from tidegate.records import Partition
 
 _CURE = 'say "beginning", "end", an offset (1200), a time (2026-11-16T08:00:00Z), or a shift (-1000, +1000)'
 
@@ -144,7 +144,7 @@ def plan_move(partition: Partition, mark: int | None, asked: int, beginning: int
 
 def carry_out(admin: Admin, plan: RewindPlan, reach: Reach, say: Callable[[str], None] = lambda _: None) -> RewindPlan:
     """Store the new marks, or let the members do it, and read them back. `say` hears what takes long."""
-    stored = {tp: _stored(plan.group, tp, one) for tp, one in admin.committed(plan.group).items()}
+    stored = {tp: decode_any(plan.group, tp, one.mark, one.metadata) for tp, one in admin.committed(plan.group).items()}
     number = max([int(time.time() * 1000), *(one.position.replay + 1 for one in stored.values())])
     if plan.members:
         reach.move(admin, plan.group, {move.partition: move.to for move in plan.moves}, number, say)
@@ -159,7 +159,9 @@ def carry_out(admin: Admin, plan: RewindPlan, reach: Reach, say: Callable[[str],
 def _check_moved(admin: Admin, plan: RewindPlan, number: int) -> None:
     """The members go on from there at once: that they were moved is seen by the number of the rewind."""
     found = admin.committed(plan.group, [move.partition for move in plan.moves])
-    stood = [tp for tp, one in found.items() if _stored(plan.group, tp, one).position.replay < number]
+    stood = [
+        tp for tp, one in found.items() if decode_any(plan.group, tp, one.mark, one.metadata).position.replay < number
+    ]
     if stood:
         raise _not_there(stood)
 
@@ -194,10 +196,6 @@ def _commits(admin: Admin, plan: RewindPlan, number: int | None) -> dict[Partiti
         tp: (to, encode(Position(to, replay=number), Home(plan.group, infos[tp.topic].topic_id, tp.number, "")))
         for tp, to in ((move.partition, move.to) for move in plan.moves)
     }
-
-
-def _stored(group: str, partition: Partition, commit: Commit) -> Stored:
-    return decode(commit.mark, commit.metadata, Home(group, "", partition.number, ""))
 
 
 def _places(

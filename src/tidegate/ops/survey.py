@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tidegate.ledger import Home, decode
+from tidegate.ledger import decode_any
 from tidegate.ops.cluster import Cluster
 from tidegate.ops.logs import Log, Logs
 from tidegate.ops.marks import KnownMark, MarksReader
@@ -263,8 +263,7 @@ def _place(
 ) -> _Place:
     if known is None or log is None:
         return _Place(at, known, log, owner, before, None, is_made_anew=False, span=None)
-    home = Home(group, "", at.number, "")
-    topic_id = decode(known.mark, known.metadata, home).topic_id if known.metadata else None
+    topic_id = decode_any(group, at, known.mark, known.metadata).topic_id if known.metadata else None
     is_made_anew = topic_id not in (None, log.topic_id) or known.mark > log.high
     start = max(known.mark, log.beginning)
     span = Span(at, start, log.end_offset) if start < log.end_offset and not is_made_anew else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from tidegate.ledger import Home, decode
+from tidegate.ledger import decode_any
 from tidegate.records import Partition, Position
 
 if TYPE_CHECKING:
@@ -131,9 +131,7 @@ def _mark(commit: CommitSeen) -> int:
 
 
 def _position(commit: CommitSeen) -> Position:
-    # The topic id and the sinks are of no use here: the checksum covers what the commit itself names.
-    home = Home(commit.group, "", commit.partition.number, "")
-    return decode(_mark(commit), commit.metadata, home).position
+    return decode_any(commit.group, commit.partition, _mark(commit), commit.metadata).position
 
 
 # --- L1
