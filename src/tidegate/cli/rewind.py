@@ -9,11 +9,9 @@ import typer
 
 from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, note, say, show_json, show_table
 from tidegate.errors import EXIT_USAGE
-from tidegate.history.chosen import chosen_history
-from tidegate.ops.reach import Reach
+from tidegate.ops.reach import chosen_reach
 from tidegate.ops.rewind import RewindPlan, carry_out, plan_rewind
 from tidegate.records import counted
-from tidegate.settings import resolve
 
 
 def register(app: typer.Typer) -> None:
@@ -43,7 +41,7 @@ def rewind(
     For example: tidegate rewind billing --topic orders --to 2026-11-16T08:00Z
     """
     admin = chosen_cluster(bootstrap, client).admin
-    reach = Reach(history=chosen_history(resolve({}).values.history))
+    reach = chosen_reach()
     plan = plan_rewind(admin, group, to, topic, partition, reach)
     if not as_json:
         _show(plan)
@@ -81,9 +79,9 @@ def _show(plan: RewindPlan) -> None:
     if any(one.out_of_log for one in plan.moves):
         note("some of what was asked for is not in the log: the move ends at its border")
     if plan.members:
-        note(f"{counted(plan.members, 'process')} of the group runs and will rewind itself")
+        note(f"the group is running: {counted(plan.members, 'member')} will be asked to rewind")
     if plan.waiting:
-        note(f"{counted(plan.waiting, 'copy')} in the group's retry topics are not touched and will still run")
+        note(f"not touched, and will still run: {counted(plan.waiting, 'record')} in the group's retry topics")
 
 
 def _is_meant(plan: RewindPlan) -> bool:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.errors import GroupHasMembers, RewindRefused
+from tidegate.history.chosen import chosen_history
+from tidegate.settings import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -120,6 +122,11 @@ class Reach:
         # A later request has taken its place: that one is what counts now.
         overtaken = {tp for tp, row in rows.items() if (row.replay or 0) > replay}
         return set(moves) - done - overtaken
+
+
+def chosen_reach() -> Reach:
+    """Return what the settings let this process ask: those that write the same history."""
+    return Reach(history=chosen_history(resolve({}).values.history))
 
 
 def _late() -> RewindRefused:

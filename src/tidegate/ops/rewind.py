@@ -13,13 +13,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 from tidegate.errors import BrokerRefused, GroupMissing, SettingsError
-from tidegate.history.chosen import chosen_history
 from tidegate.ledger import Home, decode_any, encode
 from tidegate.names import belongs_to
 from tidegate.ops.cluster import chosen_cluster
-from tidegate.ops.reach import Reach
+from tidegate.ops.reach import Reach, chosen_reach
 from tidegate.records import Position
-from tidegate.settings import resolve
 
 if TYPE_CHECKING:
     from tidegate.kafka.admin import Admin
@@ -86,7 +84,7 @@ def rewind(
     themselves if they use the same `history` as this process; a group with any other member is refused.
     """
     cluster = chosen_cluster(kafka)
-    reach = Reach(history=chosen_history(resolve({}).values.history))
+    reach = chosen_reach()
     plan = plan_rewind(cluster.admin, group, to, topic, partition, reach)
     return plan if dry_run else carry_out(cluster.admin, plan, reach)
 

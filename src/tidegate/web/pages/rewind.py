@@ -187,7 +187,7 @@ def warnings(plan: RewindPlan) -> list[str]:
     if any(one.out_of_log for one in plan.moves):
         found.append("Some of what was asked for is not in the log any more, or not yet: the move ends at its border.")
     if plan.waiting:
-        found.append(f"{counted(plan.waiting, 'copy')} in the group's retry topics are not touched and will still run.")
+        found.append(f"Not touched, and will still run: {counted(plan.waiting, 'record')} in the group's retry topics.")
     return found
 
 
