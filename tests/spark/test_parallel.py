@@ -126,6 +126,22 @@ def test_a_slow_record_holds_no_other_and_stays_open_until_it_is_through(
     assert world.mark() == 301
 
 
+def test_a_record_that_waited_does_not_stand_behind_all_that_was_read(world: World, spans: Spans) -> None:
+    async def write(_value: bytes) -> None:
+        began = time.time()
+        await asyncio.sleep(0.01)
+        if tg.current().offset < 10 and tg.current().attempt == 1:
+            raise ValueError("not yet")
+        spans.note(began)
+
+    world.produce([b"x"] * 400)
+    pipeline = world.pipeline().sink(write).parallel(2, order="none").on_error(tg.retry(1, wait="1ms"), tg.stop())
+    assert world.run(pipeline).settled == 400
+    ends = [one[1] for one in spans.all()]
+    assert sorted(ends) == list(range(400))
+    assert max(ends.index(late) for late in range(10)) < 200, "they hold the mark: older ones first"
+
+
 @pytest.mark.parametrize("kind", ["threads", "loop"])
 def test_an_attempt_that_takes_too_long_fails_alone(world: World, spans: Spans, kind: str) -> None:
     quick, slow = slow_sink(spans, kind, 0.001), slow_sink(spans, kind, 60)

@@ -34,6 +34,19 @@ def test_a_record_that_fails_again_stands_before_those_that_waited_behind_it() -
     assert waiting.take_due(2) == ["first", "second"]
 
 
+def test_a_queue_that_was_begun_or_told_to_wait_for_longer_is_not_due_at_its_old_time() -> None:
+    waiting: Waiting[str] = Waiting()
+    waiting.put((P, b"begun"), "one", until=1)
+    waiting.start((P, b"begun"))
+    waiting.put((P, b"longer"), "two", until=2)
+    waiting.put((P, b"longer"), "three", until=8)
+    assert (waiting.next_due, waiting.take_due(7)) == (8, [])
+    waiting.open((P, b"begun"))
+    assert waiting.take_due(7) == ["one"]
+    assert waiting.take_due(8) == ["three", "two"]
+    assert waiting.next_due is None
+
+
 def test_a_partition_that_waits_as_a_whole_blocks_all_its_keys() -> None:
     waiting: Waiting[str] = Waiting()
     waiting.put((P, None), "not due", until=9)

@@ -5,8 +5,10 @@ A queue is what must not be overtaken: a whole partition, a key of it, or one re
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
+from itertools import count
 from typing import Generic, TypeVar
 
 from tidegate.records import Partition
@@ -38,6 +40,9 @@ class Waiting(Generic[M]):
         """What waits, by the size that was given for each record."""
         self._queues: dict[Queue, deque[M]] = {}
         self._until: dict[Queue, float] = {}
+        self._agenda: list[tuple[float, int, Queue]] = []
+        """A heap: when a queue is due. An entry counts only while `_until` says the same."""
+        self._numbers = count()
         self._per_partition: dict[Partition, int] = {}
         self.count = 0
 
@@ -55,7 +60,7 @@ class Waiting(Generic[M]):
         """Let a record wait until then, before all others of its queue."""
         self._count(queue, 1, self._size(record))
         self._queues.setdefault(queue, deque()).appendleft(record)
-        self._until[queue] = until
+        self._wait_until(queue, until)
 
     def push(self, queue: Queue, record: M) -> None:
         """Let a record wait before all others of its queue, for whatever these wait for.
@@ -86,17 +91,16 @@ class Waiting(Generic[M]):
     def open(self, queue: Queue) -> None:
         """Nothing of this queue is being run: whatever is left of it may be tried at once."""
         if self._queues[queue]:
-            self._until[queue] = 0.0
+            self._wait_until(queue, 0.0)
         else:
             self._drop(queue)
 
     def take_due(self, now: float) -> list[M]:
         """Return the queue that has been due for longest; it waits no more."""
-        if not self._until:
+        earliest = self.next_due
+        if earliest is None or earliest > now:
             return []
-        queue = min(self._until, key=lambda one: self._until[one])
-        if self._until[queue] > now:
-            return []
+        _, _, queue = heapq.heappop(self._agenda)
         return self._drop(queue)
 
     def drop(self, partitions: Iterable[Partition]) -> None:
@@ -108,8 +112,10 @@ class Waiting(Generic[M]):
     @property
     def next_due(self) -> float | None:
         """The earliest moment at which something may be tried."""
-        earliest = min(self._until.values(), default=_RUNNING)
-        return None if earliest == _RUNNING else earliest
+        agenda, until = self._agenda, self._until
+        while agenda and until.get(agenda[0][2]) != agenda[0][0]:
+            heapq.heappop(agenda)  # dropped, begun, or told to wait for longer since
+        return agenda[0][0] if agenda else None
 
     @property
     def partitions(self) -> set[Partition]:
@@ -127,6 +133,10 @@ class Waiting(Generic[M]):
     def length(self, partition: Partition) -> int:
         """How many records of a partition wait."""
         return self._per_partition.get(partition, 0)
+
+    def _wait_until(self, queue: Queue, until: float) -> None:
+        self._until[queue] = until
+        heapq.heappush(self._agenda, (until, next(self._numbers), queue))
 
     def _drop(self, queue: Queue) -> list[M]:
         del self._until[queue]

@@ -124,9 +124,10 @@ class Work(ABC):
         if self.holding.until > time.monotonic():
             return 0
         self.holding.try_again()
-        # While a sink is away, records that wait and records that are new take turns in looking for it.
+        # They take turns. What has waited is older and holds the mark, and a backlog may last for seconds; what is new
+        # must not stand behind records that fail again and again.
         self._is_backlogs_turn = not self._is_backlogs_turn
-        if self._backlog and (not self.holding.is_probing or self._is_backlogs_turn):
+        if self._backlog and self._is_backlogs_turn:
             return self._run_backlog()
         due = self.fates.due()
         if due:
