@@ -1,18 +1,29 @@
-"""The demo, as a newcomer runs it without a terminal: its story, its audit, its exit code."""
+"""The demo as a newcomer runs it, from the wheel, in an environment that has nothing else: its story and its audit."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.acceptance.conftest import Scene
-from tests.acceptance.program import tidegate
+from tests.acceptance.installed import build_wheel, files_in, files_in_source, install
 
 
-@pytest.mark.timeout(300)
-def test_the_demo_tells_its_story_and_nothing_is_lost(scene: Scene) -> None:
-    program = scene.start_command(tidegate("demo", "--records", "2000"))
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+def test_the_wheel_holds_the_whole_package_and_nothing_else(wheel: Path) -> None:
+    assert files_in(wheel) == files_in_source()
+
+
+@pytest.mark.timeout(900)
+def test_the_demo_tells_its_story_and_nothing_is_lost(scene: Scene, wheel: Path, tmp_path: Path) -> None:
+    command = install(wheel, tmp_path, "serve,http")
+    program = scene.start_command([str(command), "demo", "--records", "2000"])
     ended = program.wait(within=280)
     assert ended.code == 0, ended.out + ended.err
     found = re.findall(r"^  (\w[\w ]*?) +(\d+)(?: |$)", ended.out.replace(",", ""), re.M)

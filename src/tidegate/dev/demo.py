@@ -17,7 +17,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,9 +142,12 @@ class Demo:
             raise self._went_wrong(f"the pipeline should have ended in good order, not with exit code {code}")
 
     def _is_through(self, now: Figures) -> bool:
-        """Every partition is committed up to its end, and so is the retry topic."""
+        """Every partition is committed up to its end, and so is the retry topic.
+
+        Counts alone would not do: a dead letter may be there twice after a kill.
+        """
         is_written = now.produced == self._records
-        return is_written and now.taken + now.dead >= now.produced and all(m == end for m, end in now.marks.values())
+        return is_written and not now.waiting and all(mark == end for mark, end in now.marks.values())
 
     def _audited(self) -> Audit:
         """Compare ids: what was produced, what the service has taken, what lies among the dead letters."""
@@ -210,9 +213,9 @@ class Demo:
             time.sleep(0.15)
 
     def _figures(self) -> Figures:
-        places = [Partition(TOPIC, number) for number in range(PARTITIONS)]
-        marks = self._admin.committed(GROUP, places)
-        ends = self._admin.ends(places)
+        # Marks before ends: what goes on between the two questions can only make the group look further behind.
+        source = self._marks(Partition(TOPIC, number) for number in range(PARTITIONS))
+        retries = self._marks(self._partitions(retry_topic(GROUP, RETRY_SECONDS)))
         status = self._status()
         if status is not None:
             self._held = int(status["counts"]["held"])
@@ -220,16 +223,26 @@ class Demo:
             produced=self._produced,
             taken=len(self._service.taken),
             held=self._held_before + self._held,
-            retried=self._size(retry_topic(GROUP, RETRY_SECONDS)),
-            dead=self._size(dead_topic(GROUP)),
-            marks={one.number: (marks[one].mark if one in marks else 0, ends[one]) for one in places},
+            retried=sum(end for _, end in retries.values()),
+            waiting=sum(end - mark for mark, end in retries.values()),
+            dead=sum(end for _, end in self._marks(self._partitions(dead_topic(GROUP))).values()),
+            marks={partition.number: both for partition, both in source.items()},
             service_is_up=self._service.is_up,
             pipeline="starting" if status is None else str(status["state"]),
         )
 
-    def _size(self, topic: str) -> int:
+    def _partitions(self, topic: str) -> list[Partition]:
         info = self._admin.existing([topic]).get(topic)
-        return 0 if info is None else sum(self._admin.ends(info.each_partition()).values())
+        return [] if info is None else list(info.each_partition())
+
+    def _marks(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
+        """Mark and end of each, by the broker."""
+        places = list(partitions)
+        if not places:
+            return {}
+        marks = self._admin.committed(GROUP, places)
+        ends = self._admin.ends(places)
+        return {one: (marks[one].mark if one in marks else 0, ends[one]) for one in places}
 
     def _status(self) -> dict[str, Any] | None:
         """What the pipeline says about itself, over the address that it serves."""

@@ -28,7 +28,9 @@ class Figures:
     held: int = 0
     """Attempts that found the service away, as the pipeline tells."""
     retried: int = 0
-    """Records in the retry topic."""
+    """Records that were written to the retry topic."""
+    waiting: int = 0
+    """Those of them that the group has not passed yet."""
     dead: int = 0
     """Records in the dead-letter topic."""
     marks: dict[int, tuple[int, int]] = field(default_factory=dict)
