@@ -1,0 +1,1 @@
+"""What takes so long that only `make proof` runs it."""
