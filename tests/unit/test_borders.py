@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,3 +108,10 @@ def test_pure_modules_know_no_client_no_clock_no_thread(name: str) -> None:
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_file_grows_past_four_hundred_lines(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+def test_a_worker_imports_nothing_that_is_slow_and_of_no_use_to_it() -> None:
+    slow = {"pandas", "pyarrow", "pyspark", "sqlalchemy", "fastapi", "nicegui", "aiohttp", "typer", "rich"}
+    program = "import sys, tidegate, tidegate.engine.task; print(*{one.split('.')[0] for one in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) & slow == set()

@@ -8,10 +8,10 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidegate.errors import SettingsError, SparkFailed
 from tidegate.java import find_java
@@ -41,6 +41,8 @@ class Spark:
         _refuse_speculation(session)
         self._session = session
         self._owned = owned
+        self._one = session.sparkContext.parallelize([0], 1)
+        """One partition with one element: the input of every round's one task."""
 
     @property
     def slots(self) -> int:
@@ -68,23 +70,22 @@ class Spark:
 
     def run_round(self, task: Task, job: bytes, *, lane: str, description: str) -> bytes:
         """Run one task in one job and return its answer. Blocks; call it from the lane's thread."""
-        context = self._session.sparkContext
-        context.setJobGroup(lane, description, interruptOnCancel=False)
+        self._session.sparkContext.setJobGroup(lane, description, interruptOnCancel=False)
         try:
-            frame = self._session.range(0, 1, 1, 1).mapInArrow(partial(_enter, task, job), "answer binary")
-            table = frame.toArrow()
+            answers: list[bytes] = self._one.mapPartitions(partial(_enter, task, job)).collect()
         except Exception as error:
             raise self._explain(error) from error
-        if table.num_rows != 1:
+        if len(answers) != 1:
             raise RoundDied("the round's task gave no answer")
-        answer: bytes = table["answer"][0].as_py()
-        return answer
+        return answers[0]
 
     def run_everywhere(self, task: Task, job: bytes) -> None:
         """Run a task once in about every idle worker. Best effort: for closing what they hold."""
         with contextlib.suppress(Exception):
             count = self.slots
-            self._session.range(0, count, 1, count).mapInArrow(partial(_enter, task, job), "answer binary").toArrow()
+            self._session.sparkContext.parallelize(range(count), count).mapPartitions(
+                partial(_enter, task, job)
+            ).collect()
 
     def cancel(self, lane: str) -> None:
         """Cancel a lane's job. Its Python task lives on for up to four seconds."""
@@ -212,19 +213,18 @@ def pickled(thing: object) -> bytes:
 # --- inside the worker ----------------------------------------------------------------------------
 
 
-def _enter(task: Task, job: bytes, batches: Iterator[Any]) -> Iterator[Any]:
-    """Run one round and answer with one row.
+def _enter(task: Task, job: bytes, elements: Iterable[int]) -> Iterator[bytes]:
+    """Run one round and give one answer.
 
     The input is drained only by a healthy round: Spark ends a worker whose task left input behind,
     which is how a worker with a stuck thread is got rid of without losing the answer.
     """
-    import pyarrow as pa  # noqa: PLC0415  # slow to import: no command should wait for it
     from pyspark import TaskContext  # noqa: PLC0415  # only there inside a worker
 
     context = TaskContext.get()
     attempt = context.attemptNumber() if context is not None else 0
     answer, healthy = task(job, attempt)
-    yield pa.record_batch([pa.array([answer], pa.binary())], names=["answer"])
+    yield answer
     if healthy:
-        for _ in batches:
+        for _ in elements:
             pass

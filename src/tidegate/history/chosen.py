@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tidegate.history.link import check_address
-from tidegate.history.store import History
+from typing import TYPE_CHECKING
+
 from tidegate.secrets import Secret
 from tidegate.settings import state_folder
+
+if TYPE_CHECKING:
+    from tidegate.history.store import History
 
 OFF = "off"
 _DEFAULT = "sqlite"
@@ -18,10 +21,14 @@ def chosen_history(setting: str | Secret) -> History | None:
     Nothing is opened yet, but what never can work is refused: a URL that names no database we know, a missing driver.
     A secret is not read before it is needed.
     """
-    if isinstance(setting, Secret):
-        return History(setting)
     if setting == OFF:
         return None
+    # SQLAlchemy is slow to import: no worker needs it, and few commands.
+    from tidegate.history.link import check_address  # noqa: PLC0415
+    from tidegate.history.store import History  # noqa: PLC0415
+
+    if isinstance(setting, Secret):
+        return History(setting)
     place = str(state_folder() / _FILE) if setting == _DEFAULT else setting
     check_address(place)
     return History(place)
