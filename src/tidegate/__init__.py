@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegate.context import Resource, current, resource
 from tidegate.engine.control import Control
+from tidegate.engine.track import Tracker, track
 from tidegate.errors import (
     BatchFailed,
     BrokerRefused,
@@ -94,6 +95,7 @@ __all__ = [
     "TimedOut",
     "Tls",
     "TopicMissing",
+    "Tracker",
     "Unavailable",
     "Undecodable",
     "WorkerDied",
@@ -124,4 +126,5 @@ __all__ = [
     "stop",
     "text",
     "to_avro",
+    "track",
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import Scene
-from tests.acceptance.installed import build_wheel, files_in, files_in_source, install
+from tests.installed import build_wheel, files_in, files_in_source, install
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +22,8 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else(wheel: Path) -> None
 
 @pytest.mark.timeout(900)
 def test_the_demo_tells_its_story_and_nothing_is_lost(scene: Scene, wheel: Path, tmp_path: Path) -> None:
-    command = install(wheel, tmp_path, "serve,http")
-    program = scene.start_command([str(command), "demo", "--records", "2000"])
+    programs = install(wheel, tmp_path, "serve,http")
+    program = scene.start_command([str(programs / "tidegate"), "demo", "--records", "2000"])
     ended = program.wait(within=280)
     assert ended.code == 0, ended.out + ended.err
     found = re.findall(r"^  (\w[\w ]*?) +(\d+)(?: |$)", ended.out.replace(",", ""), re.M)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from zipfile import ZipFile
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[1]
 _SOURCES = ("pyproject.toml", "README.md", "src")
 
 
@@ -24,13 +24,20 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def install(wheel: Path, folder: Path, extras: str) -> Path:
-    """Make an environment with nothing but this wheel and what it asks for; return its `tidegate`."""
+def install(wheel: Path, folder: Path, extras: str = "", pyspark: str = "") -> Path:
+    """Make an environment with nothing but this wheel and what it asks for; return the folder of its programs.
+
+    `pyspark` chooses another version than the pinned one, such as `4.2.*`.
+    """
     environment = folder / "environment"
     _run([sys.executable, "-m", "venv", str(environment)])
-    constraints = str(PROJECT / "constraints.txt")
-    _pip(str(environment / "bin" / "python"), "install", "--constraint", constraints, f"{wheel}[{extras}]")
-    return environment / "bin" / "tidegate"
+    pinned = (PROJECT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    constraints = folder / "constraints.txt"
+    kept = [line for line in pinned if not pyspark or not line.startswith("pyspark")]
+    constraints.write_text("\n".join(kept), encoding="utf-8")
+    wanted = [f"{wheel}[{extras}]" if extras else str(wheel), *([f"pyspark=={pyspark}"] if pyspark else [])]
+    _pip(str(environment / "bin" / "python"), "install", "--constraint", str(constraints), *wanted)
+    return environment / "bin"
 
 
 def files_in(wheel: Path) -> set[str]:
