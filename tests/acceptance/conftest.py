@@ -23,10 +23,10 @@ from tidegate.testing.laws import Order
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-QUICK = ("--master", "local[2]", "--set", "session_timeout=2s", "--set", "commit_every=1s")
-"""A restart need not wait long for the group, and a short test sees several commits."""
-UNHURRIED = ("--set", "session_timeout=5s")
-"""Where nobody is killed, nobody waits for a session to end: a busy machine must not end one either."""
+QUICK = ("--master", "local[2]", "--set", "session_timeout=10s", "--set", "commit_every=1s")
+"""A short test sees several commits. Nobody waits for a session to end, and a busy machine must not end one."""
+DOOMED = ("--set", "session_timeout=3s")
+"""Of a program that will be killed: whoever follows it waits for its session to end."""
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from tests.acceptance.conftest import Scene
+from tests.acceptance.conftest import DOOMED, Scene
 from tests.acceptance.program import Program
 from tests.postgres.support import Database
 from tests.postgres_server import Server
@@ -141,7 +141,7 @@ class Copy:
     def __init__(self, scene: Scene, outlet: Outlet, *words: str, **environment: str) -> None:
         self.edges = Edges(scene.folder / f"edges-{len(scene.programs) + 1}")
         more = {**outlet.environment, "EDGES": str(self.edges.path), **environment}
-        self.program: Program = scene.start("exactly.py", *words, **more)
+        self.program: Program = scene.start("exactly.py", *DOOMED, *words, **more)
 
     def wait_for(self, step: str, count: int = 1, *, within: float = 120) -> None:
         """Wait until its workers have come to this step so often."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import Scene, channel
+from tests.acceptance.conftest import DOOMED, Scene, channel
 from tests.acceptance.program import tidegate
 from tests.support import wait_until
 from tidegate.ops.produce import Message
@@ -47,7 +47,7 @@ def test_a_program_killed_between_copy_and_commit_writes_one_copy_more_and_never
     scene.fill(2, some_bad(count, 2))
     # Without the channel a round is committed at its end: then its copies lie in the topic for long before.
     words = ("--set", f"live={live}", "--set", "commit_every=10s", "--set", "stop_budget=40s")
-    first = scene.start("failing.py", *words, ROW="dead", SECONDS_EACH="0.02")
+    first = scene.start("failing.py", *DOOMED, *words, ROW="dead", SECONDS_EACH="0.02")
     first.wait_until(lambda: ended(scene, f"{scene.group}.dead") >= 8, within=90, what="some dead letters")
     scene.log.fault("driver_killed", driver=first.pid)
     first.kill_all()  # its tasks too: nothing is written after this
@@ -71,7 +71,7 @@ def test_a_program_killed_between_copy_and_commit_writes_one_copy_more_and_never
 @pytest.mark.timeout(240)
 def test_attempts_made_through_retry_topics_survive_a_kill(scene: Scene) -> None:
     scene.fill(1, [Message("ok"), Message("bad"), Message("ok")])
-    first = scene.start("failing.py", ROW="later", ORDER="none")
+    first = scene.start("failing.py", *DOOMED, ROW="later", ORDER="none")
     retry = f"{scene.group}.retry.4s"
     first.wait_until(lambda: ended(scene, retry) == 1, within=90, what="the copy in the retry topic")
     first.wait_until(lambda: scene.marks() == {0: 3}, within=60, what="the commit that follows it")

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.acceptance.conftest import UNHURRIED, Scene, channel, evenly
+from tests.acceptance.conftest import DOOMED, Scene, channel, evenly
 from tests.acceptance.program import Program
 from tests.support import wait_until
 
@@ -33,7 +33,7 @@ def wait_for_members(scene: Scene, shares: list[int], *programs: Program) -> Non
 @channel("live")
 def test_copies_that_come_and_go_hand_over_without_a_repeat(scene: Scene, live: str) -> None:
     scene.fill(4, evenly(2000, 4))
-    words = ("--set", f"live={live}", *UNHURRIED)
+    words = ("--set", f"live={live}")
     first = scene.start("slow.py", *words, SECONDS_EACH="0.002")
     scene.wait_for_records(50, first)
     for _ in range(HANDOVERS):
@@ -58,7 +58,7 @@ def test_copies_that_come_and_go_hand_over_without_a_repeat(scene: Scene, live: 
 def test_when_one_of_two_copies_is_killed_the_other_takes_over(scene: Scene, live: str) -> None:
     chance = random.Random(f"two copies {live}")
     scene.fill(4, evenly(6000, 4))
-    copies = [scene.start("slow.py", "--set", f"live={live}", SECONDS_EACH="0.002") for _ in range(2)]
+    copies = [scene.start("slow.py", *DOOMED, "--set", f"live={live}", SECONDS_EACH="0.002") for _ in range(2)]
     wait_for_members(scene, [2, 2], *copies)
     for copy in copies:
         scene.wait_for_records(chance.randrange(50, 400), copy)
@@ -76,7 +76,7 @@ def test_when_one_of_two_copies_is_killed_the_other_takes_over(scene: Scene, liv
 @channel("live")
 def test_the_late_word_of_a_frozen_driver_does_not_count(scene: Scene, live: str) -> None:
     scene.fill(2, evenly(3000, 2))
-    frozen = scene.start("slow.py", "--set", f"live={live}", SECONDS_EACH="0.004")
+    frozen = scene.start("slow.py", *DOOMED, "--set", f"live={live}", SECONDS_EACH="0.004")
     scene.wait_for_records(200, frozen)
     scene.log.fault("driver_frozen", driver=frozen.pid)
     frozen.send(signal.SIGSTOP)
@@ -100,9 +100,9 @@ def test_the_late_word_of_a_frozen_driver_does_not_count(scene: Scene, live: str
 @pytest.mark.timeout(240)
 def test_a_rebalance_that_moves_nothing_drops_no_outcome(scene: Scene) -> None:
     scene.fill(1, evenly(1500, 1))
-    first = scene.start("slow.py", "--set", "live=false", *UNHURRIED, SECONDS_EACH="0.004")
+    first = scene.start("slow.py", "--set", "live=false", SECONDS_EACH="0.004")
     scene.wait_for_records(50, first)
-    second = scene.start("slow.py", *UNHURRIED, SECONDS_EACH="0.004")
+    second = scene.start("slow.py", SECONDS_EACH="0.004")
     wait_for_members(scene, [0, 1], first, second)
     wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything committed")
     for program in (first, second):

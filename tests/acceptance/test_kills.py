@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.conftest import Scene, channel, evenly
+from tests.acceptance.conftest import DOOMED, Scene, channel, evenly
 from tests.support import is_alive, wait_until
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ def test_a_program_killed_again_and_again_loses_nothing_and_repeats_only_what_wa
     chance = random.Random(f"kills {KILLS}")
     scene.fill(PARTITIONS, evenly(RECORDS_PER_LIFE * (KILLS + 1), PARTITIONS))
     for number in range(KILLS):
-        program = scene.start("slow.py", "--set", f"live={chance.choice(['true', 'false'])}", SECONDS_EACH=SLOW)
+        program = scene.start(
+            "slow.py", *DOOMED, "--set", f"live={chance.choice(['true', 'false'])}", SECONDS_EACH=SLOW
+        )
         scene.wait_for_records(chance.randrange(1, RECORDS_PER_LIFE), program)
         # Every other time the driver alone: its workers live on for a while, and the next life meets them.
         scene.log.fault("driver_killed", driver=program.pid)

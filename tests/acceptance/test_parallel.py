@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from tests.acceptance.conftest import UNHURRIED, Scene, evenly
+from tests.acceptance.conftest import DOOMED, Scene, evenly
 from tests.acceptance.test_group import wait_for_members
 from tests.http_server import Server
 from tests.support import wait_until, ways
@@ -42,7 +42,7 @@ def test_what_was_settled_out_of_order_does_not_run_again_after_a_kill(scene: Sc
     chance = random.Random(f"{kind} {order}")
     scene.fill(4, keyed(4000 * KILLS, 4, 40))
     for _ in range(KILLS):
-        program = scene.start("parallel.py", KIND=kind, ORDER=order)
+        program = scene.start("parallel.py", *DOOMED, KIND=kind, ORDER=order)
         scene.wait_for_records(200 + chance.randrange(1500), program)
         scene.log.fault("driver_killed", driver=program.pid)
         program.kill_all()
@@ -59,9 +59,9 @@ def test_what_was_settled_out_of_order_does_not_run_again_after_a_kill(scene: Sc
 @pytest.mark.timeout(240)
 def test_what_was_settled_out_of_order_goes_with_its_partition(scene: Scene) -> None:
     scene.fill(4, evenly(6000, 4))
-    first = scene.start("parallel.py", *UNHURRIED, KIND="loop")
+    first = scene.start("parallel.py", KIND="loop")
     scene.wait_for_records(300, first)
-    second = scene.start("parallel.py", *UNHURRIED, KIND="loop")
+    second = scene.start("parallel.py", KIND="loop")
     wait_for_members(scene, [2, 2], first, second)
     scene.produce(evenly(3000, 4))
     scene.wait_for_records(50, second)

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.acceptance.conftest import UNHURRIED, Scene, channel, evenly
+from tests.acceptance.conftest import Scene, channel, evenly
 from tests.acceptance.program import Program
 from tests.acceptance.test_group import owned_by, wait_for_members
 from tidegate.kafka.commits import CommitSeen, read_commits
@@ -22,7 +22,7 @@ BEFORE = 5
 def start_at_work(scene: Scene, value: str, *words: str, **environment: str) -> Program:
     """Start a copy that has committed some records of each partition, and has one that takes long in work."""
     scene.fill(2, evenly(2 * BEFORE, 2))
-    program = scene.start("stuck.py", *UNHURRIED, *words, **environment)
+    program = scene.start("stuck.py", *words, **environment)
     program.wait_until(lambda: scene.marks() == scene.ends, within=90, what="the first records committed")
     scene.produce(Message(one, partition=number) for one in (value, "after", "after") for number in (0, 1))
     program.wait_until(lambda: begun(scene, program) == {0, 1}, within=30, what="both records in work")
@@ -56,7 +56,7 @@ def test_a_record_in_work_is_finished_and_committed_before_its_partition_goes(sc
     sign = scene.folder / "sign"
     patient = ("--set", f"live={live}", "--set", "timeout=150s", "--set", "stop_budget=160s", *NO_WATCHDOG)
     first = start_at_work(scene, "waits", *patient, SIGN=str(sign))
-    second = scene.start("stuck.py", *UNHURRIED, *patient, SIGN=str(sign))
+    second = scene.start("stuck.py", *patient, SIGN=str(sign))
     # One partition is no longer the first one's and not yet the second one's: it is being given back.
     wait_for_members(scene, [0, 1], first, second)
     assert scene.log.count() == 2 * BEFORE, "its record is still in work"
@@ -88,7 +88,7 @@ def given_back(program: Program) -> str:
 def test_a_record_that_outlasts_the_budget_is_left_to_the_next_owner(scene: Scene, live: str) -> None:
     words = ("--set", f"live={live}", "--set", "timeout=2s", "--set", "stop_budget=8s", *NO_WATCHDOG)
     first = start_at_work(scene, "frozen", *words, STUCK_SECONDS="600")
-    second = scene.start("stuck.py", *UNHURRIED, *words, STUCK_SECONDS="0")
+    second = scene.start("stuck.py", *words, STUCK_SECONDS="0")
     wait_for_members(scene, [1, 1], first, second)
     scene.wait_for_records(3, second)
     moved = the_other_ones(scene, second)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import Scene, evenly
+from tests.acceptance.conftest import DOOMED, Scene, evenly
 from tests.acceptance.program import Program, tidegate
 from tests.acceptance.test_group import owned_by, wait_for_members
 from tests.support import wait_until
@@ -56,7 +56,7 @@ def test_copies_that_share_a_history_rewind_together_and_a_killed_ones_part_is_d
     history = scene.folder / "history.sqlite"
     scene.fill(4, evenly(400, 4))
     words = ("--set", f"history={history}", "--set", "history_every=500ms")
-    copies = [scene.start("slow.py", *words, SECONDS_EACH="0.002") for _ in range(2)]
+    copies = [scene.start("slow.py", *DOOMED, *words, SECONDS_EACH="0.002") for _ in range(2)]
     wait_for_members(scene, [2, 2], *copies)
     wait_until(lambda: scene.marks() == scene.ends, within=120, what="the first pass")
 

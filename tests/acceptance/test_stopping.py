@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.acceptance.conftest import UNHURRIED, Scene, evenly
+from tests.acceptance.conftest import Scene, evenly
 from tidegate.ops.produce import Message
 
 SLOW = "0.001"
@@ -16,13 +16,13 @@ SLOW = "0.001"
 def test_stops_under_load_repeat_nothing_and_an_idle_run_stops_at_once(scene: Scene) -> None:
     scene.fill(4, evenly(12_000, 4))
 
-    by_signal = scene.start("slow.py", *UNHURRIED, SECONDS_EACH=SLOW)
+    by_signal = scene.start("slow.py", SECONDS_EACH=SLOW)
     scene.wait_for_records(2500, by_signal)
     by_signal.send(signal.SIGTERM)
     first = by_signal.wait(within=60)
     settled_then = scene.log.count()
 
-    by_key = scene.start("slow.py", *UNHURRIED, SECONDS_EACH=SLOW)
+    by_key = scene.start("slow.py", SECONDS_EACH=SLOW)
     scene.wait_for_records(2500, by_key)
     by_key.press_ctrl_c()
     second = by_key.wait(within=60)

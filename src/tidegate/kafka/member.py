@@ -130,11 +130,11 @@ class Member:
 
     @property
     def member_id(self) -> str:
-        """The name that the group gave us; empty before it has, and after we have left."""
-        try:
-            return self._consumer.memberid() or ""
-        except RuntimeError:  # it is closed
-            return ""
+        """The name that the group gave us; empty before it has, and when we leave.
+
+        A client that is being closed would answer this question never, where its broker is gone.
+        """
+        return "" if self._is_leaving else self._consumer.memberid() or ""
 
     @property
     def is_committing(self) -> bool:
