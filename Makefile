@@ -10,7 +10,7 @@ REST := tests/postgres tests/broker tests/spark tests/web tests/browser tests/ac
 
 # The rings come in order, the quick ones first, whatever -j says.
 .NOTPARALLEL:
-.PHONY: test unit rest lint format demo bench proof clean setup java kcat chromium jars registry archives
+.PHONY: test unit rest lint format demo docs bench proof clean setup java kcat chromium jars registry archives
 
 test: lint unit rest
 
@@ -34,6 +34,10 @@ format: setup
 # The whole thing on this machine: a broker, a pipeline, a crash, a restart.
 demo: setup java
 	$(BIN)/tidegate demo
+
+# The documentation as a site of its own: open site/index.html. A link that leads nowhere is an error.
+docs: setup
+	$(BIN)/python scripts/build_docs.py
 
 # How fast it is, and how often the laws hold under faults.
 bench: setup java jars
@@ -80,5 +84,5 @@ archives: setup java
 
 # The virtual environment and the downloaded jars stay.
 clean:
-	rm -rf build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log
+	rm -rf build dist site src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,7 +12,7 @@ import typer
 
 from tidegate.cli.apps import load_app
 from tidegate.cli.common import AsJson, Client, note, pairs, say, show_json
-from tidegate.cli.serve import start
+from tidegate.cli.serve import address_of, start
 from tidegate.engine.control import Control
 from tidegate.errors import EXIT_USAGE
 from tidegate.kafka.connection import kafka_of
@@ -55,8 +55,11 @@ def run(
         typer.Option(help="Where group and table of a PostgreSQL sink differ: which is meant, table or group."),
     ] = None,
     serve: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, metavar="PORT", help="Serve dashboard, REST and metrics at 127.0.0.1:PORT."),
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Serve dashboard, REST and metrics of this run; at 127.0.0.1 where no host is named.",
+        ),
     ] = None,
     setting: Setting = None,
     client: Client = None,
@@ -99,15 +102,16 @@ def run(
 
 
 @contextlib.contextmanager
-def _served(pipeline: Pipeline, settings: Mapping[str, object], port: int | None) -> Iterator[Control]:
+def _served(pipeline: Pipeline, settings: Mapping[str, object], place: str | None) -> Iterator[Control]:
     """Serve what the run does, for as long as it runs, where that was asked for."""
     control = Control()
-    if port is None:
+    if place is None:
         yield control
         return
+    host, port = address_of(place)
     resolved = pipeline.resolved(settings)
     with Sampler(Cluster(kafka_of(resolved), resolved.values.broker_timeout), every=LOOK_SECONDS) as sampler:
-        running = start(resolved, sampler, "127.0.0.1", port, control)
+        running = start(resolved, sampler, host, port, control)
         note(f"serving this run at {running.address}")
         try:
             yield control

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from tidegate.settings import Resolved
     from tidegate.web.server import Running
 
+DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8642
+HIGHEST_PORT = 65535
 _NEEDS_EXTRA = "install them: pip install 'tidegate[serve]'"
 
 
@@ -33,8 +35,8 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(
-    host: Annotated[str, typer.Option(help="Where to listen. Beyond this machine a token is required.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any that is free.")] = DEFAULT_PORT,
+    host: Annotated[str, typer.Option(help="Where to listen. Beyond this machine a token is required.")] = DEFAULT_HOST,
+    port: Annotated[int, typer.Option(min=0, max=HIGHEST_PORT, help="The port; 0: any that is free.")] = DEFAULT_PORT,
     token: Annotated[
         str | None, typer.Option(metavar="SOURCE", help="The operator's token: env:NAME or file:PATH.")
     ] = None,
@@ -103,6 +105,14 @@ def start(resolved: Resolved, sampler: Sampler, host: str, port: int, control: C
     app = make_app(services)
     add_pages(app)
     return start_in_thread(app, host, port)
+
+
+def address_of(place: str) -> tuple[str, int]:
+    """Read `PORT` or `HOST:PORT`; an IPv6 address stands in brackets."""
+    host, _, port = place.rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) > HIGHEST_PORT:
+        raise SettingsError(f"--serve {place} names no port", "write --serve 8642, or --serve 0.0.0.0:8642")
+    return host.removeprefix("[").removesuffix("]") or DEFAULT_HOST, int(port)
 
 
 def _source(text: str | None, option: str) -> Secret | None:

@@ -34,6 +34,7 @@ from tidegate.kafka.groups import (
     GroupInfo,
     GroupMember,
     Listed,
+    ask_for_groups,
     described_group,
     is_broker_led,
     is_consumers,
@@ -254,12 +255,11 @@ class Admin:
 
     def _list_groups(self, group: str | None, where: str) -> list[Listed]:
         deadline = time.monotonic() + self._timeout
-        names = [] if group is None else [group]
         while True:
             # This call gives up at once where no broker is there: one that restarts is waited for here.
             left = max(0.1, deadline - time.monotonic())
             try:
-                return list(self._client.list_groups(*names, timeout=min(_FIRST_WAIT_SECONDS, left)))
+                return ask_for_groups(self._client, group, min(_FIRST_WAIT_SECONDS, left))
             except KafkaException as error:
                 problem = self._ours(error, where)
                 if not isinstance(problem, BrokerUnreachable) or time.monotonic() > deadline:
