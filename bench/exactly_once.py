@@ -30,7 +30,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from tidegate.dev.broker import Broker
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.connection import Kafka
-from tidegate.settings import cache_folder
+from tidegate.machine import cache_folder
 
 HERE = Path(__file__).parent
 PARTITIONS = 4

@@ -26,7 +26,7 @@ from typing import IO, Self
 from tidegate.dev import guard
 from tidegate.dev.jars import spark_jar
 from tidegate.java import find_java
-from tidegate.settings import cache_folder
+from tidegate.machine import cache_folder
 
 NAME = "apicurio-registry-app"
 VERSION = "3.0.9"

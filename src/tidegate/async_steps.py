@@ -12,7 +12,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 
 from tidegate.context import Hand
 from tidegate.records import Done
-from tidegate.steps import Plan, Step, Value, refuse_coroutine, suffix_of
+from tidegate.steps import Plan, Step, Value, refuse_coroutine, refuse_single, suffix_of
 
 AsyncChain = Callable[[Value], Awaitable[None]]
 
@@ -106,6 +106,7 @@ class AsyncRunner:
                     self._hand.suffix = f"/{self._child}"
                     await rest(child)
             else:
+                refuse_single(function, children)
                 for child in children:
                     self._hand.suffix = f"/{self._child}"
                     await rest(child)

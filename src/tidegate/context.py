@@ -181,6 +181,26 @@ def close_resources() -> None:
             continue
 
 
+TRACE_HEADERS = frozenset({"traceparent", "tracestate", "baggage"})
+"""By these names a record says which trace it belongs to: W3C Trace Context and Baggage."""
+_passes_traces = True
+
+
+def pass_traces(*, wanted: bool) -> None:
+    """Choose for this worker whether sinks pass trace headers on. It works for one run at a time."""
+    global _passes_traces  # noqa: PLW0603  # one choice per worker, read by every thread of it
+    _passes_traces = wanted
+
+
+def trace_headers(hand: Hand | None = None) -> dict[str, bytes]:
+    """Return the trace headers of the record in hand, for what is made of it. A copy has those of its record."""
+    hand = hand or _hand.get()
+    if not _passes_traces or hand is None or hand.message is None or hand.ids:
+        return {}
+    headers = hand.message.headers()
+    return {name: value for name, value in headers if name in TRACE_HEADERS and value} if headers else {}
+
+
 def current_place() -> tuple[str, int, int] | None:
     """Return topic, partition and offset of the record in hand, if there is one."""
     hand = _hand.get()

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from tidegate.errors import JavaMissing
-from tidegate.settings import java_home
+from tidegate.machine import java_home
 
 OLDEST = 17
 
@@ -35,12 +35,18 @@ def find_java() -> Path:
     return _checked(Path(on_path), on_path)
 
 
+def describe_java() -> str:
+    """Return the Java that would run, in words."""
+    java = find_java()
+    return f"Java {_version_of(java)} ({java})"
+
+
 def install_line() -> str:
     """Return the line that installs Java on this machine."""
     for tool, line in _INSTALL_LINES.items():
         if shutil.which(tool) is not None:
             return line
-    return f"get any Java {OLDEST} or newer and set JAVA_HOME to its folder"
+    return f"any Java {OLDEST} or newer will do; set JAVA_HOME to its folder"
 
 
 def parse_version(printed: str) -> int | None:
@@ -58,7 +64,10 @@ def _checked(java: Path, where: str) -> Path:
     if version is None:
         raise JavaMissing(f"{where} holds no Java that runs", f"mend or unset it, or install one: {install_line()}")
     if version < OLDEST:
-        raise JavaMissing(f"{where} is Java {version}, and Java {OLDEST} or newer is needed", install_line())
+        raise JavaMissing(
+            f"{where} is Java {version}, and Java {OLDEST} or newer is needed",
+            f"install one and let JAVA_HOME or the PATH name it: {install_line()}",
+        )
     return java
 
 

@@ -6,6 +6,15 @@ import re
 
 from tidegate.settings import seconds
 
+_MOST_NAME = 249
+_NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka would take this as a topic's name."""
+    return 0 < len(name) <= _MOST_NAME and not set(name) - _NAME_CHARACTERS and bool(name.strip("."))
+
+
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 
 

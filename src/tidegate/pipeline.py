@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.errors import SettingsError
 from tidegate.kafka.connection import Kafka
+from tidegate.names import is_topic_name
 from tidegate.places import At, FromTable
 from tidegate.policy import Policy
 from tidegate.records import Partition
@@ -31,6 +34,9 @@ _STARTINGS = ("earliest", "latest", "none")
 _LOSTS = ("stop", "earliest", "latest")
 _ORDERS = ("partition", "key", "none")
 MOST_PARALLEL = 10_000
+
+is_loading: ContextVar[bool] = ContextVar("is_loading", default=False)
+"""Whether a program is being loaded for its pipeline: one that calls `run()` then would run twice."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +99,10 @@ class Pipeline:
         have it, and a repeat calls only those that do not. `when` chooses the values for this sink.
         """
         called = as_sink(write)
+        _refuse_generator("sink", write)
         if when is not None:
             _refuse_uncallable("when", when)
+            _refuse_generator("when", when)
         return replace(self, sinks=(*self.sinks, Sink(called, when)))
 
     def batch(self, size: int, within: str | float = "1s", *, records: bool = False) -> Pipeline:
@@ -180,6 +188,11 @@ class Pipeline:
         `settings` outrank the environment and the file for this run. `control` is a `tg.Control()` of yours: through
         it another thread sees what the run does, and lets it rest, go on, rewind or end.
         """
+        if is_loading.get():
+            raise SettingsError(
+                "run() is called while the program is loaded to find its pipeline",
+                'remove the call, or put it below `if __name__ == "__main__":` and start the program with python',
+            )
         from tidegate.engine.run import run_pipeline  # noqa: PLC0415  # building a pipeline must not load Spark
 
         return run_pipeline(self, until=until, retries=retries, session=spark, more=settings or {}, control=control)
@@ -210,6 +223,8 @@ class Pipeline:
 
     def resolved(self, more: Mapping[str, object] | None = None) -> Resolved:
         """Return every setting of this pipeline with its source."""
+        if more is not None and not isinstance(more, Mapping):
+            raise SettingsError(f"settings={more!r} is no mapping", 'write settings={"commit_every": "1s"}')
         bootstrap = self.source.kafka.bootstrap if self.source.kafka is not None else None
         if bootstrap is not None and "bootstrap" in (more or {}):
             raise SettingsError(
@@ -223,6 +238,8 @@ class Pipeline:
 
     def _with_step(self, kind: Literal["map", "filter", "flat_map"], function: Callable[[Value], Value]) -> Pipeline:
         _refuse_uncallable(kind, function)
+        if kind == "filter":
+            _refuse_generator(kind, function)
         if self.sinks:
             raise SettingsError(
                 f"{kind}({name_of(function)}) stands after a sink", "put all steps before the first sink"
@@ -262,8 +279,9 @@ def from_kafka(
     `earliest` (go on with the first record that is there), `latest` (go on with what comes from now
     on). How many records were lost is always told.
     """
-    if not group:
-        raise SettingsError("from_kafka has no group", 'name one: from_kafka("orders", group="billing")')
+    _refuse_group(group)
+    if kafka is not None and not isinstance(kafka, str | Kafka):
+        raise SettingsError(f"kafka={kafka!r} is no address", 'write kafka="localhost:9092", or pass a tg.Kafka(...)')
     if not isinstance(starting, FromTable) and starting not in _STARTINGS:
         raise SettingsError(
             f"starting={starting!r} is unknown", f"choose one of {', '.join(_STARTINGS)}, or tg.from_table()"
@@ -293,17 +311,47 @@ def _names(topics: str | Iterable[str] | re.Pattern[str] | At) -> tuple[str, ...
         return ()
     if isinstance(topics, At):
         return topics.topics
-    names = (topics,) if isinstance(topics, str) else tuple(topics)
-    if not names or not all(names):
+    given: object = topics  # whatever the annotation says: people pass numbers and None
+    names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    if not names or any(name in ("", None) for name in names):
         raise SettingsError("from_kafka has no topic", 'name one: from_kafka("orders", group="billing")')
     if len(set(names)) != len(names):
         raise SettingsError(f"a topic is named twice in {list(names)}", "name each once")
     for name in names:
-        if name.startswith("^"):
-            raise SettingsError(
-                f"{name!r} is no topic's name", f"for a pattern pass re.compile(r{name.removeprefix('^')!r})"
-            )
+        _refuse_topic(name)
     return names
+
+
+def _refuse_topic(name: object) -> None:
+    """Refuse what can be no topic's name: Kafka would only say that it does not exist."""
+    if isinstance(name, str) and is_topic_name(name):
+        return
+    if isinstance(name, str) and name.startswith("^"):
+        cure = f"for a pattern pass re.compile(r{name.removeprefix('^')!r})"
+    elif isinstance(name, str) and len(several := [one for one in re.split(r"[\s,;]+", name) if one]) > 1:
+        cure = f"for several topics pass a list: {several}"
+    else:
+        cure = "name it by text of letters, digits, dots, dashes and underscores"
+    raise SettingsError(f"{name!r} is no topic's name", cure)
+
+
+def _refuse_group(group: object) -> None:
+    if group is None or group == "":
+        raise SettingsError("from_kafka has no group", 'name one: from_kafka("orders", group="billing")')
+    if not isinstance(group, str) or group != group.strip():
+        raise SettingsError(
+            f"group={group!r} is no group's name", 'name it by text without spaces around it: group="billing"'
+        )
+
+
+def _refuse_generator(what: str, function: object) -> None:
+    """Calling a generator function runs none of it: the record would count as settled, and nothing be done."""
+    called = function if callable(function) else getattr(function, "write", function)
+    if inspect.isgeneratorfunction(called):
+        raise SettingsError(
+            f"{what}({name_of(called)}) has a yield, so calling it does nothing",
+            "remove the yield; to make several values of one, use flat_map before",
+        )
 
 
 def _refuse_uncallable(what: str, function: object) -> None:

@@ -212,8 +212,9 @@ def _row(given: tuple[object, ...]) -> Row:
     kinds, steps = given[:count], given[count:]
     for step in steps:
         if not isinstance(step, Step):
-            hint = "call it: tg.stop()" if callable(step) else "use tg.hold, tg.retry, tg.retry_later and an end"
-            raise SettingsError(f"on_error: {step!r} is no step of a row", hint)
+            name = getattr(step, "__name__", "stop") if callable(step) else ""
+            hint = f"call it: tg.{name}(...)" if name else "use tg.hold, tg.retry, tg.retry_later and an end"
+            raise SettingsError(f"on_error: {name or repr(step)} is no step of a row", hint)
     if not steps:
         raise SettingsError("on_error is empty", "say what to do: on_error(tg.retry(3), tg.dead_letter())")
     places = [_PLACES[type(step)] for step in steps]

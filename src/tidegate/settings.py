@@ -1,6 +1,6 @@
 """Every setting, checked, with its source: argument, `TIDEGATE_*`, `tidegate.toml`, default.
 
-This is the only module that reads the environment (and `secrets.py`, what a secret names).
+Only this module and `machine.py` read the environment (and `secrets.py`, what a secret names).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tidegate.errors import SettingsError
+from tidegate.machine import CACHE_VARIABLE, DEBUG_VARIABLE
 from tidegate.secrets import MASK, Secret, secret, shown_address, text_or_secret
 
 if TYPE_CHECKING:
@@ -209,6 +210,14 @@ class Settings(BaseModel):
     own_replication: int = Field(
         -1, ge=-1, description="Replicas of the group's own topics when they are made. -1: the broker's default."
     )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="How log lines look: text for people, or json for programs, one object per line."
+    )
+    trace_headers: bool = Field(
+        default=True,
+        description="Pass the W3C trace headers of a record (traceparent, tracestate, baggage) on to HTTP servers and "
+        "Kafka topics that its values are sent to.",
+    )
     broker_timeout: Duration = Field(
         10.0, gt=0, description="How long to wait for an answer from Kafka before saying that it cannot be reached."
     )
@@ -279,6 +288,17 @@ def resolve(arguments: Mapping[str, object] | None = None, folder: Path | None =
     return Resolved(values, sources, client, client_sources)
 
 
+def early_setting(name: str, argument: object = None) -> Any:
+    """Return one setting alone: how to log must be known before the program is, and with it all the others."""
+    given: object = argument
+    for source in (_from_environment(list(Settings.model_fields)), _from_file(Path.cwd())):
+        given = source.get(name) if given is None else given
+    try:
+        return getattr(Settings.model_validate({} if given is None else {name: given}), name)
+    except ValidationError:
+        return Settings.model_fields[name].default  # the sentence about it comes when all of them are read
+
+
 def _check_together(values: Settings) -> None:
     """Refuse settings that exclude each other."""
     longest = values.commit_every + values.timeout
@@ -332,15 +352,14 @@ def _from_file(folder: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}", "mend or remove it") from None
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path} is not valid TOML: {error}", "mend that line") from None
 
 
-# Variables that steer the tools around a run, not the run itself.
-CACHE_VARIABLE = "TIDEGATE_CACHE"
-DEBUG_VARIABLE = "TIDEGATE_DEBUG"
 _OTHERS = {CACHE_VARIABLE, DEBUG_VARIABLE}
 
 
@@ -358,42 +377,3 @@ def _from_environment(known: list[str]) -> dict[str, Any]:
             raise SettingsError(f"unknown setting {variable} (environment)", _suggest(name, known))
         found[name] = value
     return {**found, CLIENT: client} if client else found
-
-
-def cache_folder() -> Path:
-    """Where downloaded parts (the development broker's jars) are kept between runs."""
-    if chosen := os.environ.get(CACHE_VARIABLE):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tidegate"
-
-
-def state_folder() -> Path:
-    """Where the history is kept, unless it is told otherwise."""
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "tidegate"
-
-
-def debug_asked() -> bool:
-    """Whether TIDEGATE_DEBUG asks for Java's own logs and stack traces."""
-    return os.environ.get(DEBUG_VARIABLE, "") not in ("", "0", "false")
-
-
-def ask_for_debug() -> None:
-    """Show Java's own logs and stack traces from now on, in child processes too."""
-    os.environ[DEBUG_VARIABLE] = "1"
-
-
-def java_home() -> Path | None:
-    """Return JAVA_HOME, where it is set."""
-    home = os.environ.get("JAVA_HOME")
-    return Path(home) if home else None
-
-
-def choose_worker_python(executable: str) -> None:
-    """Make Spark's Python workers use this interpreter, unless PYSPARK_PYTHON says otherwise.
-
-    Without it they use `python3` from the PATH, which has none of this environment's packages.
-    """
-    os.environ.setdefault("PYSPARK_PYTHON", executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", executable)

@@ -128,6 +128,15 @@ def refuse_coroutine(thing: object) -> None:
         )
 
 
+_SEVERAL = (list, tuple, Iterable)
+
+
+def refuse_single(function: Callable[..., object], answer: object) -> None:
+    """Say whose answer is one value where several are wanted: Python would only name its type."""
+    if not isinstance(answer, _SEVERAL) and not hasattr(answer, "__getitem__"):
+        raise TypeError(f"flat_map({name_of(function)}) returned {type(answer).__name__}: return a list")
+
+
 def suffix_of(plan: Plan, child: int, sink: int) -> str:
     """Return the part of the stable id that tells children and sinks apart."""
     return (f"/{child}" if plan.has_children else "") + (f"/{sink}" if len(plan.sinks) > 1 else "")
@@ -260,6 +269,7 @@ class Runner:
 
         def run_flat_map(value: Value) -> None:
             children: Iterable[Value] = function(value)
+            refuse_single(function, children)
             for child in children:
                 self._hand.suffix = f"/{self._child}"  # the steps behind, too, may ask whose work this is
                 rest(child)

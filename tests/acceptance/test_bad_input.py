@@ -42,7 +42,7 @@ NO_SPARK_NEEDED = [
     Case(
         "no sink",
         HEAD + "p = tg.from_kafka(TOPIC, group=GROUP)\n",
-        ("app.py has no pipeline with a sink", "assign one to a name"),
+        ("app.py has no pipeline with a sink: p would do nothing", "end it with .sink(a_function)"),
     ),
     Case(
         "two pipelines",
@@ -108,7 +108,7 @@ NO_SPARK_NEEDED = [
         + "import threading\nlock = threading.Lock()\n"
         + "def write(value):\n    with lock:\n        print(value)\n"
         + "p = tg.from_kafka(TOPIC, group=GROUP).sink(write)\n",
-        ("sink(write) cannot be sent to Spark's workers", "cannot pickle", "tg.resource(make)"),
+        ("sink(write) (app.py line 6) cannot be sent to Spark's workers: its lock: cannot pickle", "tg.resource(make)"),
     ),
     Case(
         "two addresses",

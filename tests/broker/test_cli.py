@@ -181,7 +181,22 @@ def test_wrong_usage_has_its_own_exit_code(shell: Shell, words: list[str]) -> No
 
 
 def test_the_version(shell: Shell) -> None:
-    assert re.fullmatch(r"tidegate \d+\.\d+\.\d+\S*\n", shell.shown("--version"))
+    assert re.match(r"tidegate \d+\.\d+\.\d+\S*\nPython 3\.", shell.shown("--version"))
+
+
+def test_topics_and_groups_are_completed_where_the_broker_answers(shell: Shell, kafka: Kafka, topic: str) -> None:
+    group = f"{topic}-group"
+    Admin(kafka).commit_for_empty_group(group, {Partition(topic, 0): (0, "")})
+
+    def completed(line: str) -> list[str]:
+        place = str(len(line.split(" ")) - 1)
+        done = shell.run(_TIDEGATE_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=place)
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    assert completed(f"tidegate tail {topic[:-2]}") == [topic]
+    assert completed(f"tidegate offsets {topic[:-2]}") == [group]
+    assert completed("tidegate tail no-such-topic-") == []
 
 
 def test_every_command_explains_itself(shell: Shell) -> None:

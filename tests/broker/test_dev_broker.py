@@ -128,7 +128,7 @@ def test_a_java_that_dies_under_it_is_noticed(own_broker: Broker) -> None:
 def test_a_taken_port_is_said_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SettingsError, match=f"port {port} is in use"):
+        with pytest.raises(SettingsError, match=f"port {port} is in use; stop what uses it, or choose another: --port"):
             Broker(port=port).start()
 
 

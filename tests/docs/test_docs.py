@@ -20,6 +20,8 @@ from tidegate.settings import Settings, environment_name
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 TEST_NAME = re.compile(r"\btest_\w+\b")
 SHARED = "Options that several commands share"
+SETTINGS_PAGES = ("docs/settings.md", "docs/settings-around.md")
+"""The first has the table of all."""
 
 
 # --- settings
@@ -33,8 +35,10 @@ def shown_default(field: FieldInfo) -> str:
 
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_every_setting_is_described_with_its_default_and_its_variable(name: str) -> None:
-    assert name in sections("docs/settings.md"), "it has no heading"
-    rows = [line for line in text("docs/settings.md").splitlines() if line.startswith(f"| [`{name}`](#{name})")]
+    page = next((page for page in SETTINGS_PAGES if name in sections(page)), None)
+    assert page is not None, "it has no heading"
+    link = f"#{name}" if page == SETTINGS_PAGES[0] else f"{Path(page).name}#{name}"
+    rows = [line for line in text(SETTINGS_PAGES[0]).splitlines() if line.startswith(f"| [`{name}`]({link})")]
     assert len(rows) == 1
     cells = [cell.strip() for cell in rows[0].strip("|").split("|")]
     assert cells[1] == shown_default(Settings.model_fields[name])
@@ -42,7 +46,8 @@ def test_every_setting_is_described_with_its_default_and_its_variable(name: str)
 
 
 def test_no_setting_is_described_that_does_not_exist() -> None:
-    assert set(sections("docs/settings.md")) == set(Settings.model_fields)
+    described = [name for page in SETTINGS_PAGES for name in sections(page)]
+    assert sorted(described) == sorted(Settings.model_fields)
 
 
 # --- commands

@@ -15,13 +15,13 @@ ROOT = Path(tidegate.__file__).parent
 
 # From the ground up: a module may import from its own row and from rows above it in this list.
 LAYERS = [
-    {"errors"},
+    {"errors", "machine"},
     {"records"},
     {"secrets"},
     {"settings", "tls"},
     {"copies", "java", "ledger", "names", "places"},
     {"context", "policy"},
-    {"steps", "formats", "store"},
+    {"steps", "formats", "logs", "store"},
     {"async_steps", "lists", "sinks"},
     {"kafka", "history"},
     {"pipeline"},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tidegate as tg
-from tidegate import settings
+from tidegate import machine, settings
 from tidegate.errors import SettingsError
 from tidegate.kafka.connection import kafka_of
 from tidegate.settings import Settings, environment_name, rate_per_second, resolve, seconds
@@ -215,42 +215,42 @@ def test_the_cache_lies_where_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.delenv("TIDEGATE_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert settings.cache_folder() == tmp_path / "home" / ".cache" / "tidegate"
+    assert machine.cache_folder() == tmp_path / "home" / ".cache" / "tidegate"
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert settings.cache_folder() == tmp_path / "xdg" / "tidegate"
+    assert machine.cache_folder() == tmp_path / "xdg" / "tidegate"
 
     monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "own"))
-    assert settings.cache_folder() == tmp_path / "own"
+    assert machine.cache_folder() == tmp_path / "own"
 
 
 @pytest.mark.parametrize(("value", "asked"), [("1", True), ("yes", True), ("", False), ("0", False), ("false", False)])
 def test_debug_is_asked_for_by_a_variable(value: str, asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEGATE_DEBUG", value)
 
-    assert settings.debug_asked() is asked
+    assert machine.debug_asked() is asked
 
 
 def test_debug_once_asked_for_holds_for_child_processes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEGATE_DEBUG", "0")
-    settings.ask_for_debug()
+    machine.ask_for_debug()
 
-    assert settings.debug_asked()
+    assert machine.debug_asked()
     assert os.environ["TIDEGATE_DEBUG"] == "1"
 
 
 def test_java_home_is_known_where_it_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert settings.java_home() == tmp_path
+    assert machine.java_home() == tmp_path
 
     monkeypatch.delenv("JAVA_HOME")
-    assert settings.java_home() is None
+    assert machine.java_home() is None
 
 
 def test_workers_use_this_python_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "theirs")
     monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
-    settings.choose_worker_python("ours")
+    machine.choose_worker_python("ours")
 
     assert os.environ["PYSPARK_PYTHON"] == "theirs"
     assert os.environ["PYSPARK_DRIVER_PYTHON"] == "ours"
@@ -281,10 +281,10 @@ def test_a_password_in_the_history_is_shown_neither_with_the_settings_nor_in_an_
 
 def test_the_state_folder_is_where_the_user_keeps_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert settings.state_folder() == tmp_path / "tidegate"
+    assert machine.state_folder() == tmp_path / "tidegate"
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert settings.state_folder() == tmp_path / "home" / ".local" / "state" / "tidegate"
+    assert machine.state_folder() == tmp_path / "home" / ".local" / "state" / "tidegate"
 
 
 # --- settings of the Kafka client

@@ -140,3 +140,12 @@ def test_the_fingerprint_changes_with_the_sinks() -> None:
     one, other = Plan((), (Sink(first), Sink(second))), Plan((), (Sink(second), Sink(first)))
     assert one.fingerprint != other.fingerprint
     assert one.fingerprint == Plan((Step("map", str),), (Sink(first), Sink(second))).fingerprint
+
+
+def test_a_flat_map_that_returns_one_value_is_named() -> None:
+    def split(value: int) -> int:
+        return value
+
+    runner = build(Step("flat_map", split), sinks=[print])
+    with pytest.raises(TypeError, match=r"flat_map\(.*split\) returned int: return a list"):
+        runner.run(5)

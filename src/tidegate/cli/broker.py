@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.cli.common import note, say
+from tidegate.cli.common import examples, note, say
 from tidegate.dev.broker import Broker
 from tidegate.errors import BrokerUnreachable, SettingsError
-from tidegate.settings import cache_folder
+from tidegate.machine import cache_folder
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add this command."""
-    app.command("broker")(run_broker)
+    app.command(
+        "broker",
+        short_help="Run Apache Kafka for development.",
+        epilog=examples(
+            "broker",
+            "broker --port 9093 --fresh",
+        ),
+    )(run_broker)
 
 
 def run_broker(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli.apps import load_app
-from tidegate.cli.common import AsJson, Bootstrap, Client, pairs, say, show_json
+from tidegate.cli.common import AsJson, Bootstrap, Client, examples, pairs, say, show_json
 from tidegate.engine.own_topics import examine
+from tidegate.engine.spark import checked_pyspark
 from tidegate.engine.topics import expand
 from tidegate.errors import EXIT_CANNOT_WORK, TidegateError
 from tidegate.history.chosen import chosen_history
@@ -39,13 +39,20 @@ class Finding:
 
 def register(app: typer.Typer) -> None:
     """Add this command."""
-    app.command("check")(check_all)
+    app.command(
+        "check",
+        short_help="Check settings, Java, Spark and the broker.",
+        epilog=examples(
+            "check",
+            "check app.py",
+        ),
+    )(check_all)
 
 
 def check_all(
     app: Annotated[
         str | None,
-        typer.Argument(metavar="[APP.py[:NAME]]", help="A program: its own settings and topics are checked too."),
+        typer.Argument(metavar="APP.py[:NAME]", help="A program: its own settings and topics are checked too."),
     ] = None,
     bootstrap: Bootstrap = None,
     client: Client = None,
@@ -155,10 +162,7 @@ def _history(resolved: Resolved) -> str:
 
 
 def _spark() -> str:
-    try:
-        return f"pyspark {importlib.metadata.version('pyspark')}"
-    except importlib.metadata.PackageNotFoundError:
-        raise TidegateError("pyspark is not installed", "install it: pip install tidegate") from None
+    return f"pyspark {checked_pyspark()}"
 
 
 def _topic(cluster: Cluster, topic: str) -> str:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from tidegate.errors import GroupMissing, SettingsError
 from tidegate.kafka.connection import kafka_of
+from tidegate.logs import tell
 from tidegate.ops.cluster import Cluster
 from tidegate.ops.plain import plain
 from tidegate.records import counted
@@ -27,11 +28,16 @@ if TYPE_CHECKING:
     from tidegate.kafka.admin import Admin
 
 Bootstrap = Annotated[
-    str | None, typer.Option("--bootstrap", help="Kafka's address, host:port. [default: the setting bootstrap]")
+    str | None,
+    typer.Option("--bootstrap", metavar="HOST:PORT", help="Kafka's address. [default: the setting bootstrap]"),
 ]
 Client = Annotated[
     list[str] | None,
     typer.Option("--client", "-X", metavar="NAME=VALUE", help="A setting of the Kafka client. Repeat it for more."),
+]
+LogFormat = Annotated[
+    str | None,
+    typer.Option("--log-format", metavar="text|json", help="How log lines look. [default: the setting log_format]"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -41,6 +47,14 @@ _CUT_WIDTH = 120
 _FIRST_BYTES = 16
 _GAP = 2
 _SHORTEST_CUT = 12
+_COLOURS = {"ok": "green", "behind": "yellow", "rewound": "yellow", "stalled": "red", "stopped": "red"}
+"""Of verdicts. They are shown on terminals only, and not where NO_COLOR is set."""
+
+
+def examples(*lines: str) -> str:
+    """Return what stands below a command's help: how it is called. Each line is what comes after `tidegate`."""
+    # The first character keeps the lines as they are.
+    return "\n".join(["\b", "For example:", *(f"  tidegate {line}" for line in lines)])
 
 
 def chosen_cluster(bootstrap: str | None, client: Sequence[str] | None) -> Cluster:
@@ -129,7 +143,7 @@ def made_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, cut_
         last = table.columns[-1]
         last.no_wrap, last.overflow, last.max_width = True, "ellipsis", max(_SHORTEST_CUT, cut_to - others)
     for row in filled:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(cell, _COLOURS.get(cell, "")) for cell in row))
     return table
 
 
@@ -150,5 +164,6 @@ def say(sentence: str) -> None:
 
 def note(sentence: str) -> None:
     """Say something beside the output: on stderr, so that a pipe gets the output alone."""
-    sys.stderr.write(f"tidegate: {safe(sentence)}\n")
-    sys.stderr.flush()
+    if not tell(sentence):
+        sys.stderr.write(f"tidegate: {safe(sentence)}\n")
+        sys.stderr.flush()

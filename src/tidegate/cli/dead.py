@@ -16,6 +16,7 @@ from tidegate.cli.common import (
     Client,
     as_text,
     chosen_cluster,
+    examples,
     note,
     safe,
     say,
@@ -23,6 +24,7 @@ from tidegate.cli.common import (
     show_table,
     shown,
 )
+from tidegate.cli.completing import complete_group, complete_topic
 from tidegate.kafka.scan import moment
 from tidegate.ops.dead_letters import DeadLetter, DeadTopic, dead_letters, make_filter
 from tidegate.ops.redrive import MOST_REDRIVES, RedriveReport, Redriving
@@ -35,8 +37,11 @@ if TYPE_CHECKING:
 
 family = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show and redrive dead letters.")
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")]
-FromTopic = Annotated[str | None, typer.Option("--origin", metavar="TOPIC", help="First read from this topic.")]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.", autocompletion=complete_group)]
+FromTopic = Annotated[
+    str | None,
+    typer.Option("--origin", metavar="TOPIC", help="First read from this topic.", autocompletion=complete_topic),
+]
 WithError = Annotated[
     str | None, typer.Option("--error", metavar="TEXT", help="This type of error, or this text in its message.")
 ]
@@ -61,7 +66,14 @@ def register(app: typer.Typer) -> None:
 # --- list ---------------------------------------------------------------------------------------------
 
 
-@family.command("list")
+@family.command(
+    "list",
+    short_help="Show a group's dead letters.",
+    epilog=examples(
+        "dead list billing",
+        "dead list billing --error KeyError --since 2h",
+    ),
+)
 def list_letters(
     group: Group,
     *,
@@ -125,7 +137,13 @@ def _time(at: datetime | None) -> str | None:
 # --- show ---------------------------------------------------------------------------------------------
 
 
-@family.command("show")
+@family.command(
+    "show",
+    short_help="Show one dead letter in full.",
+    epilog=examples(
+        "dead show billing 0:17",
+    ),
+)
 def show_letter(
     group: Group,
     letter: Annotated[
@@ -199,7 +217,14 @@ def _exact(at: datetime | None) -> str:
 # --- redrive ------------------------------------------------------------------------------------------
 
 
-@family.command("redrive")
+@family.command(
+    "redrive",
+    short_help="Send dead letters back to their group.",
+    epilog=examples(
+        "dead redrive billing --dry-run",
+        "dead redrive billing --error TimeoutError --rate 100/s",
+    ),
+)
 def redrive_letters(
     group: Group,
     *,

@@ -6,12 +6,20 @@ from typing import Annotated
 
 import typer
 
+from tidegate.cli.common import examples
 from tidegate.dev.demo import RECORDS, run_demo
 
 
 def register(app: typer.Typer) -> None:
     """Add this command."""
-    app.command("demo")(demo)
+    app.command(
+        "demo",
+        short_help="See it work: an outage, a kill -9, an audit.",
+        epilog=examples(
+            "demo",
+            "demo --records 2000 --seconds 60",
+        ),
+    )(demo)
 
 
 def demo(

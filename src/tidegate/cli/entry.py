@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import platform
 import sys
 import traceback
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,11 +28,15 @@ from tidegate.cli import (
     topics,
     watch,
 )
-from tidegate.cli.common import safe
+from tidegate.cli.common import examples, safe, say
 from tidegate.errors import TidegateError
-from tidegate.settings import ask_for_debug, debug_asked
+from tidegate.java import describe_java
+from tidegate.kafka.connection import client_version
+from tidegate.logs import tell
+from tidegate.machine import ask_for_debug, debug_asked
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import ModuleType
 
 
@@ -42,13 +47,15 @@ class _OneSentence(TyperGroup):
         try:
             return super().invoke(ctx)
         except TidegateError as error:
-            self._tell(ctx, str(error))
+            self._tell(ctx, str(error), error.exit_code)
             raise typer.Exit(error.exit_code) from error
 
     @staticmethod
-    def _tell(ctx: Any, sentence: str) -> None:
+    def _tell(ctx: Any, sentence: str, code: int) -> None:
         if ctx.params.get("debug") or debug_asked():
             traceback.print_exc()
+        if tell(sentence, level=logging.ERROR, fields={"action": "ended", "exit_code": code}):
+            return
         # A record's own text may be in it. Lines stay: the development broker shows the end of its log.
         sys.stderr.write("\n".join(safe(line) for line in f"tidegate: {sentence}".split("\n")) + "\n")
 
@@ -59,7 +66,14 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    epilog=examples(
+        "demo          # see it work, on this machine alone",
+        "broker        # a Kafka for development, in one terminal",
+        "topics create orders",
+        "produce orders '{\"id\": 1}'",
+        "run app.py",
+        "run --help    # more about a command, with examples",
+    ),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -74,15 +88,41 @@ for _family in COMMANDS:
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print(f"tidegate {importlib.metadata.version('tidegate')}")
+        for line in _versions():
+            say(line)
         raise typer.Exit
+
+
+def _versions() -> Iterator[str]:
+    """Say all that a report of a bug needs to know of this machine."""
+    yield f"tidegate {importlib.metadata.version('tidegate')}"
+    yield f"Python {platform.python_version()} ({sys.executable})"
+    yield f"PySpark {_installed('pyspark')}"
+    yield f"confluent-kafka {_installed('confluent-kafka')} (librdkafka {client_version()})"
+    try:
+        yield describe_java()
+    except TidegateError as error:
+        yield f"Java: {error}"
+
+
+def _installed(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "is not installed"
 
 
 @app.callback()
 def _global_options(
     debug: Annotated[bool, typer.Option("--debug", help="Show traces and the clients' own logs.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the versions of Tidegate and what it runs on.",
+            callback=_print_version,
+            is_eager=True,
+        ),
     ] = False,
 ) -> None:
     """Move a Kafka consumer group past a record only when that record is settled."""

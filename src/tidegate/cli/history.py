@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, note, say, show_json, show_table, shown
+from tidegate.cli.common import (
+    AsJson,
+    Bootstrap,
+    Client,
+    chosen_cluster,
+    examples,
+    note,
+    say,
+    show_json,
+    show_table,
+    shown,
+)
+from tidegate.cli.completing import complete_group
 from tidegate.errors import BrokerUnreachable, GroupMissing, SettingsError
 from tidegate.history.chosen import chosen_history
 from tidegate.settings import resolve
@@ -24,11 +36,23 @@ _MESSAGE_SHOWN = 80
 
 def register(app: typer.Typer) -> None:
     """Add this command."""
-    app.command("history")(show_history)
+    app.command(
+        "history",
+        short_help="Show what runs wrote down.",
+        epilog=examples(
+            "history",
+            "history billing --failures",
+        ),
+    )(show_history)
 
 
 def show_history(
-    group: Annotated[str | None, typer.Argument(help="The group. [default: list those that are known]")] = None,
+    group: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="GROUP", help="The group. [default: list those that are known]", autocompletion=complete_group
+        ),
+    ] = None,
     runs: Annotated[bool, typer.Option("--runs", help="Its runs, the latest first.")] = False,
     failures: Annotated[bool, typer.Option("--failures", help="Records that failed, the latest first.")] = False,
     commits: Annotated[bool, typer.Option("--commits", help="Where it stood over time, the latest last.")] = False,

@@ -18,6 +18,7 @@ from tidegate.cli.common import (
     Bootstrap,
     Client,
     chosen_cluster,
+    examples,
     made_table,
     missing_group,
     note,
@@ -26,6 +27,7 @@ from tidegate.cli.common import (
     show_json,
     show_table,
 )
+from tidegate.cli.completing import complete_group
 from tidegate.errors import EXIT_CANNOT_WORK, BrokerUnreachable, TidegateError
 from tidegate.ops.lag import load_groups, load_lag
 from tidegate.ops.model import Verdict
@@ -50,11 +52,24 @@ _PARTITIONS = ["TOPIC", "PARTITION", "MARK", "END", "LAG", "SPAN", "WAITS", "KEP
 
 def register(app: typer.Typer) -> None:
     """Add this command."""
-    app.command("lag")(show_lag)
+    app.command(
+        "lag",
+        short_help="Show how far groups are behind.",
+        epilog=examples(
+            "lag",
+            "lag billing --watch",
+            "lag billing --most 1000 --longest 10m",
+        ),
+    )(show_lag)
 
 
 def show_lag(
-    group: Annotated[str | None, typer.Argument(help="One group, by partition. [default: all groups]")] = None,
+    group: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="GROUP", help="One group, by partition. [default: all groups]", autocompletion=complete_group
+        ),
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
     every: Annotated[str, typer.Option(metavar="DURATION", help="With --watch: how often.")] = "2s",
     most: Annotated[int | None, typer.Option("--most", metavar="N", help="Exit code 1 if more records wait.")] = None,
@@ -67,7 +82,7 @@ def show_lag(
 ) -> None:
     """Show how far groups are behind, in records and in time, and whether that is as it should be. Any client's groups.
 
-    Joins no group and changes nothing. For example: tidegate lag billing --watch
+    Joins no group and changes nothing.
     """
     cluster, pause = chosen_cluster(bootstrap, client), seconds(every)
     longest_seconds = None if longest is None else seconds(longest)

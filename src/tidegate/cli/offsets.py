@@ -6,17 +6,36 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, missing_group, say, show_json, show_table
+from tidegate.cli.common import (
+    AsJson,
+    Bootstrap,
+    Client,
+    chosen_cluster,
+    examples,
+    missing_group,
+    say,
+    show_json,
+    show_table,
+)
+from tidegate.cli.completing import complete_group
 from tidegate.ops.offsets import load_offsets
 
 
 def register(app: typer.Typer) -> None:
     """Add this command."""
-    app.command("offsets")(show_offsets)
+    app.command(
+        "offsets",
+        short_help="Show where a group stands, per partition.",
+        epilog=examples(
+            "offsets billing",
+        ),
+    )(show_offsets)
 
 
 def show_offsets(
-    group: Annotated[str, typer.Argument(help="The consumer group; any client's.")],
+    group: Annotated[
+        str, typer.Argument(metavar="GROUP", help="The consumer group; any client's.", autocompletion=complete_group)
+    ],
     bootstrap: Bootstrap = None,
     client: Client = None,
     as_json: AsJson = False,

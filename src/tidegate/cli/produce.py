@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli import avro as as_avro
-from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, note, pairs, say, show_json
+from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, examples, note, pairs, say, show_json
+from tidegate.cli.completing import complete_topic
 from tidegate.errors import DeliveryFailed, SettingsError
 from tidegate.ops.produce import Delivery, Message, produce
 
@@ -22,13 +23,23 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add this command."""
-    app.command("produce")(produce_records)
+    app.command(
+        "produce",
+        short_help="Write records to a topic.",
+        epilog=examples(
+            "produce orders '{\"id\": 1}' '{\"id\": 2}'",
+            "produce orders --key-separator : < lines.txt",
+            "produce orders tick --every 2s --count 10",
+        ),
+    )(produce_records)
 
 
 def produce_records(
-    topic: Annotated[str, typer.Argument(help="The topic; it must exist.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="The topic; it must exist.", autocompletion=complete_topic)
+    ],
     values: Annotated[
-        list[str] | None, typer.Argument(metavar="[VALUES]...", help="One record each; without any, lines of stdin.")
+        list[str] | None, typer.Argument(metavar="VALUES", help="One record each; without any, lines of stdin.")
     ] = None,
     *,
     key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,

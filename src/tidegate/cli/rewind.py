@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, note, say, show_json, show_table
+from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, examples, note, say, show_json, show_table
+from tidegate.cli.completing import complete_group, complete_topic
 from tidegate.errors import EXIT_USAGE
 from tidegate.ops.reach import chosen_reach
 from tidegate.ops.rewind import RewindPlan, carry_out, plan_rewind
@@ -16,16 +17,32 @@ from tidegate.records import counted
 
 def register(app: typer.Typer) -> None:
     """Add this command."""
-    app.command("rewind")(rewind)
+    app.command(
+        "rewind",
+        short_help="Move a group to other offsets.",
+        epilog=examples(
+            "rewind billing --to -1000 --dry-run",
+            "rewind billing --topic orders --to 2026-11-16T08:00Z",
+        ),
+    )(rewind)
 
 
 def rewind(
-    group: Annotated[str, typer.Argument(help="The consumer group; any client's.")],
+    group: Annotated[
+        str, typer.Argument(metavar="GROUP", help="The consumer group; any client's.", autocompletion=complete_group)
+    ],
     to: Annotated[
         str,
         typer.Option(metavar="PLACE", help="beginning, end, an offset, a time (2026-11-16T08:00Z), or -1000 / +1000."),
     ],
-    topic: Annotated[str | None, typer.Option(help="This topic. [default: all that the group has commits for]")] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="This topic. [default: all that the group has commits for]",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
     partition: Annotated[int | None, typer.Option(help="This partition of the topic.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and do nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -37,8 +54,6 @@ def rewind(
 
     Other groups stay where they are. Only records that are still retained can be had again. A running pipeline that
     writes the same history rewinds itself; a group with any other member is refused.
-
-    For example: tidegate rewind billing --topic orders --to 2026-11-16T08:00Z
     """
     admin = chosen_cluster(bootstrap, client).admin
     reach = chosen_reach()

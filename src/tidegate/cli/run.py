@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated
@@ -11,16 +10,18 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.apps import load_app
-from tidegate.cli.common import AsJson, Client, note, pairs, say, show_json
+from tidegate.cli.common import AsJson, Client, LogFormat, examples, note, pairs, say, show_json
 from tidegate.cli.serve import address_of, start
 from tidegate.engine.control import Control
 from tidegate.errors import EXIT_USAGE
 from tidegate.kafka.connection import kafka_of
+from tidegate.logs import log_to_stderr, tell
 from tidegate.ops.cluster import Cluster
+from tidegate.ops.plain import plain
 from tidegate.ops.sampler import Sampler
 from tidegate.pipeline import Pipeline
 from tidegate.records import Report, counted
-from tidegate.settings import CLIENT
+from tidegate.settings import CLIENT, early_setting
 
 App = Annotated[str, typer.Argument(metavar="APP.py[:NAME]", help="The program, and its pipeline if it has several.")]
 Setting = Annotated[
@@ -34,25 +35,41 @@ LOOK_SECONDS = 2.0
 
 def register(app: typer.Typer) -> None:
     """Add this command."""
-    app.command("run")(run)
+    app.command(
+        "run",
+        short_help="Run the pipeline of a program.",
+        epilog=examples(
+            "run app.py",
+            "run app.py:refunds --until caught-up",
+            "run app.py --set commit_every=1s --serve 8642 --log-format json",
+        ),
+    )(run)
 
 
 def run(
     app: App,
     until: Annotated[
-        str, typer.Option(help="stopped: for ever. caught-up: until all that is there now is settled.")
+        str, typer.Option(metavar="WORD", help="stopped: for ever. caught-up: until all that is there now is settled.")
     ] = "stopped",
     retries: Annotated[
-        str, typer.Option(help="wait: caught-up includes the retry topics. leave: a later run takes them up.")
+        str,
+        typer.Option(
+            metavar="WORD", help="wait: caught-up includes the retry topics. leave: a later run takes them up."
+        ),
     ] = "wait",
-    bootstrap: Annotated[str | None, typer.Option(help="Kafka's address, where the program names none.")] = None,
-    master: Annotated[str | None, typer.Option(help="Where Spark runs, e.g. local[4].")] = None,
+    bootstrap: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Kafka's address, where the program names none.")
+    ] = None,
+    master: Annotated[str | None, typer.Option(metavar="MASTER", help="Where Spark runs, e.g. local[4].")] = None,
     instance: Annotated[
-        str | None, typer.Option(help="A name for this copy that outlives its process (static membership).")
+        str | None,
+        typer.Option(metavar="NAME", help="A name for this copy that outlives its process (static membership)."),
     ] = None,
     trust: Annotated[
         str | None,
-        typer.Option(help="Where group and table of a PostgreSQL sink differ: which is meant, table or group."),
+        typer.Option(
+            metavar="WORD", help="Where group and table of a PostgreSQL sink differ: which is meant, table or group."
+        ),
     ] = None,
     serve: Annotated[
         str | None,
@@ -63,6 +80,7 @@ def run(
     ] = None,
     setting: Setting = None,
     client: Client = None,
+    log_format: LogFormat = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline until it is stopped (SIGTERM, Ctrl-C) or a record fails.
@@ -76,14 +94,16 @@ def run(
     if retries not in ("wait", "leave"):
         sys.stderr.write(f"tidegate: --retries {retries} is unknown; choose wait or leave\n")
         raise typer.Exit(EXIT_USAGE)
-    _log_to_stderr()
+    chosen = dict(pairs(setting or (), "--set"))
+    log_to_stderr(early_setting("log_format", log_format or chosen.get("log_format")))
     pipeline = load_app(app)
     more: dict[str, object] = {
         "bootstrap": bootstrap,
         "master": master,
         "instance": instance,
         "trust": trust,
-        **dict(pairs(setting or (), "--set")),
+        "log_format": log_format,
+        **chosen,
     }
     more[CLIENT] = dict(pairs(client, "--client")) if client else None
     settings = {name: value for name, value in more.items() if value is not None}
@@ -96,7 +116,7 @@ def run(
         )
     if as_json:
         show_json(report)
-    else:
+    elif not tell(_headline(report), fields={"action": "report", "report": plain(report)}):
         _tell(report)
     raise typer.Exit(report.exit_code)
 
@@ -119,14 +139,12 @@ def _served(pipeline: Pipeline, settings: Mapping[str, object], place: str | Non
             running.stop()
 
 
-def _log_to_stderr() -> None:
-    if not logging.getLogger().handlers:
-        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("py4j").setLevel(logging.ERROR)
+def _headline(report: Report) -> str:
+    return f"group {report.group}: {counted(report.settled, 'record')} settled in this run{report.counts.beside}"
 
 
 def _tell(report: Report) -> None:
-    say(f"group {report.group}: {counted(report.settled, 'record')} settled in this run{report.counts.beside}")
+    say(_headline(report))
     failed = {failure.partition: failure for failure in report.failures}
     for partition, mark in report.marks.items():
         beside = f"  failed here: {failed[partition].error_type}" if partition in failed else ""

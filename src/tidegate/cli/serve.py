@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.cli.common import Bootstrap, Client, pairs, say
+from tidegate.cli.common import Bootstrap, Client, LogFormat, examples, pairs, say
 from tidegate.errors import SettingsError
 from tidegate.kafka.connection import kafka_of
+from tidegate.logs import log_to_stderr
 from tidegate.ops.cluster import Cluster
 from tidegate.ops.sampler import Sampler
 from tidegate.secrets import Secret, secret
-from tidegate.settings import CLIENT, resolve, seconds
+from tidegate.settings import CLIENT, early_setting, resolve, seconds
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -31,7 +32,14 @@ _NEEDS_EXTRA = "install them: pip install 'tidegate[serve]'"
 
 def register(app: typer.Typer) -> None:
     """Add this command."""
-    app.command("serve")(serve)
+    app.command(
+        "serve",
+        short_help="Dashboard, REST and metrics over HTTP.",
+        epilog=examples(
+            "serve",
+            "serve --host 0.0.0.0 --token env:TIDEGATE_OPERATOR",
+        ),
+    )(serve)
 
 
 def serve(
@@ -49,13 +57,13 @@ def serve(
     every: Annotated[str, typer.Option(help="How often to look at the cluster.")] = "5s",
     bootstrap: Bootstrap = None,
     client: Client = None,
+    log_format: LogFormat = None,
 ) -> None:
-    """Show a cluster's groups over HTTP: the dashboard, REST below /api/v1, /metrics. Until Ctrl-C or SIGTERM.
-
-    For example: tidegate serve --host 0.0.0.0 --token env:TIDEGATE_OPERATOR
-    """
+    """Show a cluster's groups over HTTP: the dashboard, REST below /api/v1, /metrics. Until Ctrl-C or SIGTERM."""
+    log_to_stderr(early_setting("log_format", log_format))
     resolved = resolve(
         {
+            "log_format": log_format,
             "bootstrap": bootstrap,
             CLIENT: dict(pairs(client or (), "--client")),
             "history": history,

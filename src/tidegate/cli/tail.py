@@ -9,7 +9,8 @@ import orjson
 import typer
 
 from tidegate.cli import avro as as_avro
-from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, note, safe, say, show_json
+from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, examples, note, safe, say, show_json
+from tidegate.cli.completing import complete_topic
 from tidegate.errors import SettingsError
 from tidegate.ops.tail import tail
 
@@ -19,11 +20,19 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add this command."""
-    app.command("tail")(tail_topic)
+    app.command(
+        "tail",
+        short_help="Print a topic's committed records.",
+        epilog=examples(
+            "tail orders",
+            "tail orders --from -10 --follow",
+            "tail orders --from 2026-01-31T12:00Z --json",
+        ),
+    )(tail_topic)
 
 
 def tail_topic(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete_topic)],
     start: Annotated[
         str,
         typer.Option(

@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, pairs, say, show_json, show_table
+from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, examples, pairs, say, show_json, show_table
+from tidegate.cli.completing import complete_topic
 
 family = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, create, show and delete topics.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.", autocompletion=complete_topic)]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -18,7 +20,14 @@ def register(app: typer.Typer) -> None:
     app.add_typer(family, name="topics")
 
 
-@family.command("list")
+@family.command(
+    "list",
+    short_help="Show every topic.",
+    epilog=examples(
+        "topics list",
+        "topics list --internal --json",
+    ),
+)
 def list_topics(
     internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too.")] = False,
     bootstrap: Bootstrap = None,
@@ -39,9 +48,16 @@ def list_topics(
         say("no topics yet; make one with: tidegate topics create NAME")
 
 
-@family.command("create")
+@family.command(
+    "create",
+    short_help="Create a topic.",
+    epilog=examples(
+        "topics create orders --partitions 4",
+        "topics create sessions -c cleanup.policy=compact",
+    ),
+)
 def create_topic(
-    name: Name,
+    name: NewName,
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many partitions.")] = 1,
     replication: Annotated[int, typer.Option(help="Copies of each partition; -1 is the broker's default.")] = -1,
     config: Annotated[
@@ -61,7 +77,13 @@ def create_topic(
         say(f"created {name} with {partitions} partition{'' if partitions == 1 else 's'}")
 
 
-@family.command("show")
+@family.command(
+    "show",
+    short_help="Show partitions and their offsets.",
+    epilog=examples(
+        "topics show orders",
+    ),
+)
 def show_topic(name: Name, bootstrap: Bootstrap = None, client: Client = None, as_json: AsJson = False) -> None:
     """Show a topic's partitions, with the first and the next offset of each."""
     admin = chosen_cluster(bootstrap, client).admin
@@ -84,7 +106,13 @@ def show_topic(name: Name, bootstrap: Bootstrap = None, client: Client = None, a
     show_table(["PARTITION", "BEGINNING", "END"], [tuple(row.values()) for row in rows])
 
 
-@family.command("delete")
+@family.command(
+    "delete",
+    short_help="Delete a topic with all its records.",
+    epilog=examples(
+        "topics delete orders",
+    ),
+)
 def delete_topic(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, note, safe, say, show_json
+from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, examples, note, safe, say, show_json
+from tidegate.cli.completing import complete_group, complete_topic
 from tidegate.kafka.commits import watch_commits
 from tidegate.kafka.scan import moment
 from tidegate.ledger import decode_any
@@ -19,12 +20,25 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add this command."""
-    app.command("watch")(watch)
+    app.command(
+        "watch",
+        short_help="Show commits of any group as they happen.",
+        epilog=examples(
+            "watch",
+            "watch billing --topic orders",
+            "watch --from-beginning --until-end --json",
+        ),
+    )(watch)
 
 
 def watch(
-    group: Annotated[str | None, typer.Argument(help="This group alone. [default: all]")] = None,
-    topic: Annotated[str | None, typer.Option(help="Commits for this topic alone.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Argument(metavar="GROUP", help="This group alone. [default: all]", autocompletion=complete_group),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Commits for this topic alone.", autocompletion=complete_topic)
+    ] = None,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="Begin with the commits that Kafka still has.")
     ] = False,

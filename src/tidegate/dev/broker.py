@@ -159,9 +159,10 @@ class Broker:
         if self.is_running:
             return self
         self._end(signal.SIGKILL)  # what is left of one that died under us
-        java, classpath = str(find_java()), broker_classpath(self._progress)
+        java = str(find_java())
         try:
             self._make_folder()
+            classpath = broker_classpath(self._progress)
             for _ in range(_TRIES):
                 self._write_settings()
                 self._format(java, classpath)
@@ -213,14 +214,20 @@ class Broker:
         if self._kept_folder is not None:
             # Absolute: Kafka reads it from a settings file, not from where we stand.
             self._folder = self._kept_folder.absolute()
-            self._folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise SettingsError(
+                    f"{self._folder} cannot hold the broker's data: {error.strerror or error}",
+                    "choose a folder that this user may write: --data FOLDER",
+                ) from None
         elif self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="tidegate-broker-"))
 
     def _write_settings(self) -> None:
         """Choose the ports and write what Kafka starts from."""
         if self._asked_port is not None and not _is_free(self._asked_port):
-            raise SettingsError(f"port {self._asked_port} is in use", "stop what uses it, or choose another port")
+            raise SettingsError(f"port {self._asked_port} is in use", "stop what uses it, or choose another: --port N")
         self._port = self._port or _free_port()
         taken = {self._port}
         for name in self._protocols:

@@ -21,7 +21,7 @@ from pathlib import Path
 from tidegate.dev import guard
 from tidegate.errors import TidegateError
 from tidegate.java import find_java
-from tidegate.settings import cache_folder
+from tidegate.machine import cache_folder
 
 KAFKA_VERSION = "4.3.1"
 

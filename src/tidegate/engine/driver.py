@@ -297,7 +297,9 @@ class Driver:
                 extra={"action": "round_died"},
             )
         else:
-            self._end_with(error if isinstance(error, TidegateError) else broken(str(error)))
+            self._end_with(
+                error if isinstance(error, TidegateError) else broken(str(error), getattr(error, "cure", ""))
+            )
         for failure in blamed:
             logger.warning("%s offset %d: %s", failure.partition, failure.record_offset, failure.message)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,11 @@ MESSAGE_CHARACTERS = 2000
 logger = logging.getLogger("tidegate.record")
 
 _PACKAGE = str(Path(__file__).parents[1])
+_NOT_THEIRS = (_PACKAGE, "<frozen")
+# Python's own modules and what is installed, wherever the workers have them.
+_INSTALLED = re.compile(r"[/\\](?:lib[/\\]python3\.\d+|site-packages|dist-packages)[/\\]")
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+MOST_PLACES = 3
 
 
 def failure_of(message: Message, error: BaseException, attempts: int) -> Failure:
@@ -48,9 +54,29 @@ def say_where(failure: Failure, what: str) -> None:
         failure.record_offset,
         what,
         failure.error_type,
-        failure.message[:200],
-        extra={"action": "record_left"},
+        failure.message[:200] + places(failure.traceback),
+        extra={"action": "record_left", "trace": failure.traceback, **about(failure)},
     )
+
+
+def about(failure: Failure) -> dict[str, object]:
+    """Return a failure's place as fields of a log line."""
+    return {
+        "topic": failure.partition.topic,
+        "partition": failure.partition.number,
+        "offset": failure.record_offset,
+    }
+
+
+def places(trace: str) -> str:
+    """Return the user's own lines of a trace, " (app.py line 8 in price)"; what is installed, and ours, is left out."""
+    last = trace.rpartition("Traceback (most recent call last):")[2]
+    theirs = [
+        f"{Path(file).name} line {line} in {name}"
+        for file, line, name in _FRAME.findall(last)
+        if not file.startswith(_NOT_THEIRS) and not _INSTALLED.search(file)
+    ]
+    return f" ({', '.join(theirs[-MOST_PLACES:])})" if theirs else ""
 
 
 def readable(make: Callable[[], str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import os
 import pickle
@@ -63,14 +64,32 @@ def open_desk(settings: Settings, spark: Spark, events: Events) -> LiveDesk | No
     return LiveDesk(bind, advertise, limits, lambda report: events.put(RoundReported(report)))
 
 
-def jobs_of(plan: bytes, kafka: bytes, group: str, live: LiveAddress | None, own: OwnTopics, rate: float) -> MakeJob:
+def jobs_of(
+    plan: bytes, kafka: bytes, live: LiveAddress | None, own: OwnTopics, settings: Settings, run: RunRow
+) -> MakeJob:
     """Return what turns a lease into the bytes of its task."""
     path = tuple(str(Path(entry).absolute()) if entry else str(Path.cwd()) for entry in sys.path)
     level = logging.getLogger().getEffectiveLevel()
     partitions, delays = own.partitions, dict(own.delays)
 
     def job(lease: Lease) -> bytes:
-        return pickle.dumps(Job(plan, lease, kafka, group, path, level, live, partitions, delays, rate))
+        return pickle.dumps(
+            Job(
+                plan,
+                lease,
+                kafka,
+                run.group,
+                path,
+                level,
+                live,
+                partitions,
+                delays,
+                settings.rate or 0.0,
+                run.run_id,
+                settings.log_format,
+                settings.trace_headers,
+            )
+        )
 
     return job
 
@@ -170,10 +189,30 @@ def pickle_plan(plan: Plan) -> bytes:
             raise
         except Exception as error:
             raise SettingsError(
-                f"{kind}({name_of(function)}) cannot be sent to Spark's workers: {error}",
+                f"{kind}({name_of(function)}){_line_of(function)} cannot be sent to Spark's workers: "
+                f"{_culprit(function)}{error}",
                 "make what it needs (a connection, a lock, an open file) inside the worker with tg.resource(make)",
             ) from error
     return pickled(plan)
+
+
+def _line_of(function: object) -> str:
+    code = getattr(function, "__code__", None)
+    return f" ({Path(code.co_filename).name} line {code.co_firstlineno})" if code is not None else ""
+
+
+def _culprit(function: object) -> str:
+    """Name the variable that a function holds on to and that cannot be pickled, where it can be told."""
+    try:
+        held = inspect.getclosurevars(function)  # type: ignore[arg-type]  # what is no function raises
+    except (TypeError, ValueError):
+        return ""
+    for name, value in {**held.globals, **held.nonlocals}.items():
+        try:
+            pickled(value)
+        except Exception:  # noqa: BLE001  # whatever it is: this is the one
+            return f"its {name}: "
+    return ""
 
 
 def pickle_kafka(kafka: Kafka) -> bytes:

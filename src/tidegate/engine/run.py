@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import signal
@@ -19,6 +20,7 @@ from tidegate.engine.committer import Committer
 from tidegate.engine.control import Control
 from tidegate.engine.driver import Driver
 from tidegate.engine.events import Events, Helpers
+from tidegate.engine.failure import about as fields_of
 from tidegate.engine.finish import Finish
 from tidegate.engine.lanes import Lanes
 from tidegate.engine.lookout import Lookout
@@ -40,7 +42,7 @@ from tidegate.engine.parts import (
     run_row,
 )
 from tidegate.engine.rewinder import Rewinder
-from tidegate.engine.spark import open_spark
+from tidegate.engine.spark import Spark, open_spark
 from tidegate.engine.starting import Starting
 from tidegate.engine.stores import keeps_progress, rounds_commit, table_of
 from tidegate.engine.tally import Tally
@@ -51,14 +53,19 @@ from tidegate.errors import SettingsError, StoppedAtRecord, TopicMissing
 from tidegate.kafka.admin import Admin, TopicInfo
 from tidegate.kafka.connection import kafka_of
 from tidegate.kafka.member import open_member
-from tidegate.records import Partition, Report, counted
-from tidegate.settings import debug_asked
+from tidegate.logs import during_run, tell
+from tidegate.machine import debug_asked
+from tidegate.records import Failure, Partition, Report, counted
+from tidegate.settings import Resolved
 from tidegate.steps import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession  # noqa: TID251  # a type only
 
     from tidegate.pipeline import Pipeline, Retries, Source, Until
+
+
+logger = logging.getLogger("tidegate.run")
 
 
 def run_pipeline(
@@ -85,6 +92,7 @@ def run_pipeline(
     spark = open_spark(session, master=settings.master, app_name=f"tidegate {source.group}", debug=debug_asked())
     closing = contextlib.ExitStack()
     try:
+        _say_whose_spark(spark, resolved)
         most_lanes = lane_limit(settings, spark)
         own = prepare(admin, source.group, plan.policy, settings, sources)
         clock = open_clock(kafka, source.group, own, settings)
@@ -92,6 +100,8 @@ def run_pipeline(
         truth = Truth(admin, source.group, table_of(plan, source.group), settings.trust)
         closing.callback(truth.close)
         starting = Starting(admin, truth, source, topics, plan.fingerprint, settings.history)
+        run = run_row(source.group, settings, topics)
+        closing.enter_context(during_run(settings.log_format, {"group": source.group, "run": run.run_id}))
         # From here on the group is touched: everything that can be refused has been.
         starting.before_joining()
         ends = admin.ends(_partitions(sources, source)) if until == "caught-up" else None
@@ -99,12 +109,11 @@ def run_pipeline(
         events: Events = queue.SimpleQueue()
         desk = open_desk(settings, spark, events)
         live = None if desk is None else desk.address
-        job = jobs_of(plan_bytes, kafka_bytes, source.group, live, own, settings.rate or 0.0)
+        job = jobs_of(plan_bytes, kafka_bytes, live, own, settings, run)
         lanes = Lanes(spark, source.group, job, events.put, desk)
         tally = Tally(source.group, settings.idle_notice)
         lookout = Lookout(admin, topics, source.pattern, settings.stall_after, events.put)
         committer = Committer(board, starting.metadata)
-        run = run_row(source.group, settings, topics)
         chronicle = open_chronicle(run, settings, admin, starting.topic_id, events.put)
         publish = closing.enter_context(publisher(control or Control(), chronicle, events))
         driver = Driver(
@@ -144,8 +153,26 @@ def run_pipeline(
         closing.close()
         spark.stop()
     if report.failure is not None:
-        _say(f"tidegate: {StoppedAtRecord(report.failure)}")
+        _say_stopped(report.failure, {"group": source.group, "run": run.run_id})
     return report
+
+
+def _say_stopped(failure: Failure, about: dict[str, object]) -> None:
+    fields = about | {"action": "stopped", "trace": failure.traceback} | fields_of(failure)
+    _say(str(StoppedAtRecord(failure)), logging.ERROR, fields)
+
+
+def _say_whose_spark(spark: Spark, resolved: Resolved) -> None:
+    """Tell a master that was chosen and is not used from one that is."""
+    chosen, source = resolved.values.master, resolved.sources["master"]
+    if source != "default" and spark.master != chosen:
+        logger.warning(
+            "this process has a Spark session already, on %s: it is used, and master=%s (%s) is not",
+            spark.master,
+            chosen,
+            source,
+            extra={"action": "session_taken"},
+        )
 
 
 def _check_words(until: str, retries: str) -> None:
@@ -181,7 +208,7 @@ def _guarantee(pipeline: Pipeline, plan: Plan, topics: Mapping[str, TopicInfo]) 
     order = {"partition": ", in order per partition", "key": ", in order per key", "none": ", in no order"}[plan.order]
     but = " (but for records that failed)" if plan.policy.gives_up_order and plan.order != "none" else ""
     return (
-        f"tidegate: group {pipeline.source.group} reads {names}: every record {_how_often(plan)}"
+        f"group {pipeline.source.group} reads {names}: every record {_how_often(plan)}"
         f"{order}{but}; {plan.policy.sentence()}"
     )
 
@@ -194,10 +221,11 @@ def _how_often(plan: Plan) -> str:
     return "has its effect exactly once in what is stored with the marks, and reaches the other sinks at least once"
 
 
-def _say(sentence: str) -> None:
+def _say(sentence: str, level: int = logging.INFO, about: Mapping[str, object] | None = None) -> None:
     """Print for people: to stderr, since stdout is the program's own."""
-    sys.stderr.write(sentence + "\n")
-    sys.stderr.flush()
+    if not tell(sentence, level=level, fields=about):
+        sys.stderr.write(f"tidegate: {sentence}\n")
+        sys.stderr.flush()
 
 
 @contextlib.contextmanager
@@ -214,7 +242,7 @@ def _signals(driver: Driver) -> Iterator[None]:
             os._exit(128 + number)
         asked = True
         driver.ask_to_stop()
-        _say("tidegate: stopping; work in flight is finished and committed (a second signal ends at once)")
+        _say("stopping; work in flight is finished and committed (a second signal ends at once)")
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

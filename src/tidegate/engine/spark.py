@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.errors import SettingsError, SparkFailed
 from tidegate.java import find_java
-from tidegate.settings import choose_worker_python
+from tidegate.machine import choose_worker_python, spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +32,11 @@ class RoundDied(Exception):
 
 
 class RoundBroken(Exception):
-    """The round could not even start in the worker: the same would happen again."""
+    """The round could not even start in the worker: the same would happen again. `cure` says what helps, if known."""
+
+    def __init__(self, why: str, cure: str = "") -> None:
+        super().__init__(why)
+        self.cure = cure
 
 
 class Spark:
@@ -53,6 +58,11 @@ class Spark:
     def is_owned(self) -> bool:
         """Whether this run made the session, and ends it."""
         return self._owned
+
+    @property
+    def master(self) -> str:
+        """Where it runs."""
+        return str(self._session.sparkContext.master)
 
     @property
     def version(self) -> str:
@@ -104,6 +114,8 @@ class Spark:
 
         if isinstance(error, PythonException):
             return RoundBroken(_last_line(str(error)))
+        if missing := _NO_PYTHON.search(str(error)):
+            return RoundBroken(f"there is no Python at {missing.group(1)}", _WORKER_PYTHON)
         if not self._is_alive():
             return SparkFailed("Spark ended under the run", "start again; --debug shows Spark's own log")
         return RoundDied(_root_cause(str(error)))
@@ -117,14 +129,20 @@ class Spark:
 
 def open_spark(session: SparkSession | None, *, master: str, app_name: str, debug: bool) -> Spark:
     """Use the given session, or the active one, or start an own one."""
+    checked_pyspark()
     from pyspark.sql import SparkSession  # noqa: PLC0415  # slow to import: only when a run begins
 
     session = session or SparkSession.getActiveSession()
     if session is not None:
+        if not hasattr(session, "sparkContext"):  # text, or a session of Spark Connect
+            raise SettingsError(
+                f"spark={session!r} is no Spark session that runs in this process",
+                'pass SparkSession.builder.getOrCreate(), or choose settings={"master": "local[4]"}',
+            )
         return Spark(session, owned=False)
     _refuse_unknown_master(master)
+    _refuse_missing_python(master, choose_worker_python(sys.executable))
     find_java()
-    choose_worker_python(sys.executable)
     builder = SparkSession.builder.master(master).appName(app_name)
     for name, value in _own_settings(master, debug=debug).items():
         builder = builder.config(name, value)
@@ -133,8 +151,10 @@ def open_spark(session: SparkSession | None, *, master: str, app_name: str, debu
     try:
         session = builder.getOrCreate()
     except Exception as error:
+        home = spark_home()
+        theirs = f"SPARK_HOME={home} names the Spark to start: mend or unset it; " if home else ""
         raise SparkFailed(
-            f"Spark could not start on {master}: {_last_line(str(error))}", "--debug shows Spark's own log"
+            f"Spark could not start on {master}: {_last_line(str(error))}", f"{theirs}--debug shows Spark's own log"
         ) from error
     finally:
         if threading.current_thread() is threading.main_thread():
@@ -163,6 +183,16 @@ def _own_settings(master: str, *, debug: bool) -> dict[str, str]:
         quiet = Path(__file__).with_name("quiet-log4j2.properties")
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={quiet.as_uri()}"
     return settings
+
+
+_NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
+_WORKER_PYTHON = "set PYSPARK_PYTHON to a Python that the workers have, with Tidegate installed, or unset it"
+
+
+def _refuse_missing_python(master: str, executable: str) -> None:
+    """Without it every round would end at once: say so before Spark starts, where the workers are on this machine."""
+    if master.startswith("local") and shutil.which(executable) is None:
+        raise SettingsError(f"PYSPARK_PYTHON={executable} is no Python that runs", _WORKER_PYTHON)
 
 
 _MASTERS = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|(spark|k8s)://.+|yarn")
@@ -195,8 +225,28 @@ def _root_cause(text: str) -> str:
     return line.strip().removeprefix("Caused by:").strip()
 
 
+OLDEST_PYSPARK = (4, 1)
+
+
+def checked_pyspark() -> str:
+    """Return PySpark's version; say that it is missing or too old before what it lacks is missed deep inside."""
+    needed = ".".join(map(str, OLDEST_PYSPARK))
+    cure = f"install it: {sys.executable} -m pip install 'pyspark>={needed}'"
+    try:
+        from pyspark import __version__ as version  # noqa: PLC0415  # slow to import, and it may be missing
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark":
+            raise
+        raise SparkFailed(f"PySpark is not installed for {sys.executable}", cure) from None
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if numbers < OLDEST_PYSPARK:
+        raise SparkFailed(f"PySpark {version} is installed, and {needed} or newer is needed", cure)
+    return str(version)
+
+
 def pickle_by_value(module: object) -> None:
     """Send the functions of this module to the workers as they are, not as a name to import there."""
+    checked_pyspark()
     from pyspark import cloudpickle  # noqa: PLC0415  # slow to import
 
     cloudpickle.register_pickle_by_value(module)

@@ -20,6 +20,7 @@ from tidegate.engine.truth import Truth
 from tidegate.errors import GroupHasMembers, NoStartingOffset, SettingsError, TopicMissing
 from tidegate.kafka.admin import Admin, TopicInfo
 from tidegate.ledger import Home, decode, encode
+from tidegate.names import belongs_to
 from tidegate.pipeline import Source
 from tidegate.places import FromTable
 from tidegate.records import Commit, Partition, Position
@@ -140,6 +141,8 @@ class Starting:
             return
         committed = self._truth.read(_partitions(infos)).commits
         unknown = _without_commit(infos, committed)
+        if len(unknown) == len(infos):
+            self._say_what_else_it_reads(infos)
         chosen = self._choose([name for name in unknown if self._is_chosen_as_a_whole(name)], infos)
         if self._source.at is not None:
             chosen |= self._places([tp for tp in self._source.at.places if tp not in committed])
@@ -150,6 +153,19 @@ class Starting:
             logger.info("the group has members: they choose where %s begin", unknown, extra={"action": "start_left"})
             if self._source.pattern is not None:
                 self._topics.came_later(unknown)
+
+    def _say_what_else_it_reads(self, infos: Infos) -> None:
+        """A group that has read other topics and none of these may be another program's."""
+        group = self._source.group
+        others = {tp.topic for tp in self._admin.committed(group) if not belongs_to(tp.topic, group)} - set(infos)
+        if others:
+            logger.warning(
+                "group %s has never read %s, but %s: if it is another program's, choose a group of your own",
+                group,
+                ", ".join(sorted(infos)),
+                ", ".join(sorted(others)),
+                extra={"action": "other_topics"},
+            )
 
     def _check_is_empty(self, chosen: Mapping[Partition, Position]) -> None:
         """Members choose for themselves: a table must not hear of our choice before the group has been asked."""

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from tidegate.engine.failure import about, places
 from tidegate.engine.lost import Loss
 from tidegate.records import Counts, Failure, Outcome, Partition, Report
 
 logger = logging.getLogger("tidegate.run")
 
 TELL_EVERY_SECONDS = 10.0
+FIRST_NOTICE_SECONDS = 15.0
 MOST_MISHAPS = 50
 """Failed attempts that are kept to be shown."""
 
@@ -54,6 +56,7 @@ class Tally:
         self.mishaps: deque[SeenMishap] = deque(maxlen=MOST_MISHAPS)
         self._mishaps_told: dict[int, int] = {}
         self.holds_resources = False
+        self._is_silence_told = False
 
     def count(self, outcome: Outcome, *, is_final: bool) -> None:
         """Count what an outcome or a report brings."""
@@ -101,13 +104,16 @@ class Tally:
         """Note a failed record, and say so."""
         self.failures.append(failure)
         logger.error(
-            "%s offset %d failed: %s: %s",
+            "%s offset %d failed: %s: %s%s",
             failure.partition,
             failure.record_offset,
             failure.error_type,
             failure.message,
-            extra={"action": "record_failed"},
+            places(failure.traceback),
+            extra={"action": "record_failed", "trace": failure.traceback, **about(failure)},
         )
+        if failure.traceback:
+            logger.debug("%s", failure.traceback, extra={"action": "record_failed", **about(failure)})
 
     def lose(self, loss: Loss) -> None:
         """Count records that are gone, and say so."""
@@ -124,6 +130,8 @@ class Tally:
         if now - self._came_at >= self._idle_seconds:
             logger.info("no record has come for %.0f s", self._idle_seconds, extra={"action": "idle"})
             self._came_at = now
+        if not self._is_silence_told and now - self._came_at >= FIRST_NOTICE_SECONDS and self.counts == Counts():
+            self._say_that_nothing_came()
         if now - self._told_at < TELL_EVERY_SECONDS:
             return
         if self.counts != self._told:
@@ -146,6 +154,17 @@ class Tally:
                     extra={"action": "held"},
                 )
         self._told_at, self._told, self._told_taken = now, self.counts, sum(self._proofs[:-1])
+
+    def _say_that_nothing_came(self) -> None:
+        """Who starts a second time and sees nothing happen may not know that all was settled the first time."""
+        self._is_silence_told = True
+        stands = ", ".join(f"{partition} {mark}" for partition, mark in sorted(self._marks.items()))
+        logger.info(
+            "no record has come yet%s; tidegate offsets %s shows whether any waits",
+            f": the group stands at {stands}" if stands else "",
+            self.group,
+            extra={"action": "idle"},
+        )
 
     def report(self, unfinished: tuple[Partition, ...], ended_at: datetime) -> Report:
         """Return how the run ended."""

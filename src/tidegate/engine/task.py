@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.context import close_resources, holds_resources
+from tidegate.context import close_resources, holds_resources, pass_traces
 from tidegate.engine.channel import LiveAddress, call_driver
 from tidegate.engine.copying import Copier
 from tidegate.engine.failure import reason
@@ -19,14 +19,15 @@ from tidegate.engine.round import Round
 from tidegate.engine.stores import worker_store
 from tidegate.engine.watch import watch, work_thread
 from tidegate.engine.wire import encode_outcome
-from tidegate.engine.worker_log import send_logging_to_stderr
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.reader import worker_reader
 from tidegate.kafka.writer import worker_writer
+from tidegate.logs import Format, log_to_stderr_in_worker
 from tidegate.records import Lease, Outcome
 from tidegate.steps import Plan
 
 MOST_KEPT = 4
+_INSTALL = "install it for the Python of Spark's workers, {} (PYSPARK_PYTHON names it)"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,10 @@ class Job:
     delays: Mapping[str, float] = field(default_factory=dict)
     """Those of them that are read: their delays, 0 for the redrive topic."""
     rate: float = 0.0
+    run: str = ""
+    """The run's id, for log lines."""
+    log_format: Format = "text"
+    trace_headers: bool = True
 
 
 def run_task(job_bytes: bytes, attempt: int) -> tuple[bytes, bool]:
@@ -59,7 +64,8 @@ def run_task(job_bytes: bytes, attempt: int) -> tuple[bytes, bool]:
     try:
         round_ = _begin(job)
     except Exception as error:  # noqa: BLE001  # any failure to start is told to the user in one sentence
-        return encode_outcome(Outcome(lease.lane, lease.round, (), broken=reason(error))), True
+        cure = _INSTALL.format(sys.executable) if isinstance(error, ImportError) else ""
+        return encode_outcome(Outcome(lease.lane, lease.round, (), broken=reason(error), cure=cure)), True
     limits = None if job.live is None else job.live.limits
     healthy = watch(round_, lambda: call_driver(job.live, lease.lane, lease.round), limits)
     return encode_outcome(round_.outcome(time.monotonic() - started, has_resources=holds_resources())), healthy
@@ -78,7 +84,8 @@ def close_task(_job: bytes, _attempt: int) -> tuple[bytes, bool]:
 
 
 def _begin(job: Job) -> Round:
-    send_logging_to_stderr(job.log_level)
+    log_to_stderr_in_worker(job.log_level, job.log_format, {"group": job.group, "run": job.run})
+    pass_traces(wanted=job.trace_headers)
     _extend_import_path(job.import_path)
     plan: Plan = _plans.load(job.plan)
     kafka: Kafka = _clusters.load(job.kafka)

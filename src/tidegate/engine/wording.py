@@ -34,7 +34,8 @@ def broken(why: str, cure: str = "") -> SparkFailed:
     """Say why no worker can run the pipeline."""
     return SparkFailed(
         f"the workers cannot run this pipeline: {why}",
-        cure or "what the functions import must be installed for the Python that Spark's workers use",
+        cure
+        or "what the functions import must be installed for the Python of Spark's workers (PYSPARK_PYTHON names it)",
     )
 
 

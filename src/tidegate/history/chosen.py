@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.machine import state_folder
 from tidegate.secrets import Secret
-from tidegate.settings import state_folder
 
 if TYPE_CHECKING:
     from tidegate.history.store import History

@@ -44,6 +44,10 @@ _CURES = {
     "full": "make room on the disk",
     "disk I/O": "look at the disk: it may be full",
     "unable to open": "check the path and its rights, or choose another place (setting history)",
+    "Permission denied": "let this user write there, or choose another place (setting history)",
+    "No such file": "let this user write there, or choose another place (setting history)",
+    "Not a directory": "let this user write there, or choose another place (setting history)",
+    "Connection refused": "start the server or mend its address in the setting history",
     "locked": "another program holds the file: look who does",
     "password": "mend the user or the password in the setting history",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
 import time
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, libversion
 
 from tidegate.errors import BrokerRefused, BrokerUnreachable, RecordsLost, SettingsError, TidegateError, TopicMissing
 from tidegate.secrets import Secret, shown
@@ -132,6 +133,7 @@ class Kafka:
     settings: ClientSettings = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _refuse_address(self.bootstrap)
         for name, value in self.settings.items():
             if name in _REFUSED and str(value).lower() not in ("false", "0"):
                 raise SettingsError(f"{name}={value} cannot work: {_REFUSED[name]}", "remove this setting")
@@ -165,9 +167,24 @@ class Kafka:
         }
 
 
+def client_version() -> str:
+    """Return the version of the library below the client."""
+    return str(libversion()[0])
+
+
 def kafka_of(resolved: Resolved) -> Kafka:
     """Return the cluster that the settings name."""
     return Kafka(resolved.values.bootstrap, resolved.client)
+
+
+_ADDRESS = re.compile(r"(?:\w+://)?(?:\[[0-9a-fA-F:%.]+\]|[^\s:/\[\]]+)(?::\d{1,5})?")
+
+
+def _refuse_address(bootstrap: object) -> None:
+    """Refuse what the client would only fail to find."""
+    texts = bootstrap.split(",") if isinstance(bootstrap, str) else []
+    if not texts or any(_ADDRESS.fullmatch(text.strip()) is None or text.strip().startswith("http") for text in texts):
+        raise SettingsError(f"{bootstrap!r} is no address of Kafka", "write host:port, several with commas")
 
 
 _UNREACHABLE = {
@@ -288,10 +305,34 @@ def translate(error: KafkaError, where: str, bootstrap: str, *, reason: str = ""
     if code in _MISSING:
         return TopicMissing(f"the topic does not exist ({where})", "create it with: tidegate topics create NAME")
     if code in _SETTINGS:
-        return SettingsError(f"Kafka cannot work with a setting ({where}): {text}", _SETTINGS[code])
+        return SettingsError(f"Kafka cannot work with a setting ({where}): {text}", _meant(text) or _SETTINGS[code])
     if code in _GONE:
         return RecordsLost(f"the offset is not in the log ({where}): {text}", "only retained records can be read")
     return BrokerRefused(f"Kafka refused ({where}): {text}", _REFUSALS.get(code, f"look up {error.name()} in its log"))
+
+
+# The client does not list its settings. These are the ones that people write, by its own names.
+_USUAL = (
+    *("security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password"),
+    *("ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location"),
+    *("ssl.key.pem", "ssl.key.password", "ssl.keystore.location", "ssl.keystore.password"),
+    *("ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification"),
+    *("sasl.kerberos.service.name", "sasl.kerberos.principal", "sasl.kerberos.keytab"),
+    *("sasl.oauthbearer.method", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"),
+    *("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.scope", "sasl.oauthbearer.extensions"),
+    *("client.id", "client.rack", "client.dns.lookup", "broker.address.family", "socket.timeout.ms"),
+    *("socket.keepalive.enable", "request.timeout.ms", "metadata.max.age.ms", "reconnect.backoff.ms", "debug"),
+    *("fetch.min.bytes", "fetch.max.bytes", "max.partition.fetch.bytes", "fetch.wait.max.ms", "check.crcs"),
+    *("linger.ms", "batch.size", "compression.type", "message.max.bytes", "max.poll.interval.ms"),
+)
+_UNKNOWN_NAME = re.compile(r'No such configuration property: "([^"]+)"')
+
+
+def _meant(text: str) -> str:
+    """Name the setting that was probably meant."""
+    found = _UNKNOWN_NAME.search(text)
+    close = difflib.get_close_matches(found.group(1), _USUAL, n=1) if found else []
+    return f"did you mean {close[0]}? See docs/client-settings.md" if close else ""
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tidegate.context import current, current_ids
+from tidegate.context import current, current_ids, trace_headers
 from tidegate.errors import Reject, SettingsError, Unavailable, Undecodable
 from tidegate.secrets import Secret
 from tidegate.settings import seconds
 from tidegate.sinks.objects import AsyncSink
+from tidegate.steps import is_async, name_of
 from tidegate.tls import Tls
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ IDEMPOTENCY_KEY = "Idempotency-Key"
 SHOWN_CHARACTERS = 300
 _AWAY = {429, 503}
 _MAY_PASS = {408, 425}
+_MOST_TRACE_BYTES = 4096
+"""Servers refuse requests with headers beyond 8 KB or so, and a trace is no reason to fail a record."""
+_SENDABLE = re.compile(rb"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 
 
 class HttpError(Exception):
@@ -123,6 +128,16 @@ class Http:
             made[name] = (
                 given.reveal() if isinstance(given, Secret) else given if isinstance(given, str) else given(value)
             )
+        return self._with_traces(made)
+
+    def _with_traces(self, made: dict[str, str]) -> dict[str, str]:
+        """Add the record's trace headers, but for those that the user sets, and those that no server would take."""
+        traces = trace_headers()
+        if traces:
+            given = {name.lower() for name in made}
+            for name, value in traces.items():
+                if name not in given and len(value) <= _MOST_TRACE_BYTES and _SENDABLE.fullmatch(value):
+                    made[name] = value.decode("ascii")
         return made
 
     def _repeat_key(self, value: Any) -> str:
@@ -203,6 +218,12 @@ def _made(  # the options of the two functions above
         raise SettingsError("tg.http needs aiohttp", "install it: pip install 'tidegate[http]'") from None
     if isinstance(url, str) and not url.startswith(("http://", "https://")):
         raise SettingsError(f"http({url!r}) is no address", 'write it like "http://localhost:8080/orders"')
+    for name, one in (("url", url), ("body", body), ("key", key), *(headers or {}).items()):
+        if callable(one) and is_async(one):
+            raise SettingsError(
+                f"http: {name}={name_of(one)} is an async def, and is called without waiting",
+                "make it a plain function; await what it needs in a map before",
+            )
     if connections < 1:
         raise SettingsError(f"http(connections={connections})", "at least 1")
     return Http(url, method.upper(), dict(headers or {}), body, seconds(timeout), tls, connections, key)

@@ -8,16 +8,17 @@ from typing import Any, ClassVar
 
 import orjson
 
-from tidegate.context import in_hand
+from tidegate.context import in_hand, trace_headers
 from tidegate.errors import Reject, SettingsError
+from tidegate.names import is_topic_name
+from tidegate.steps import is_async, name_of
 from tidegate.store import Outgoing
 
 Topic = str | Callable[[Any], str]
 Key = Callable[[Any], bytes | str | None]
 HeaderValues = Mapping[str, str | bytes | None]
+Headers = tuple[tuple[str, bytes | None], ...]
 _OTHER_BYTES = (bytearray, memoryview)
-_MOST_NAME = 249
-_NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,13 @@ class KafkaSink:
         own = None if message is None else message.key()
         topic = self.topic if isinstance(self.topic, str) else _checked_topic(self.topic(value))
         key = own if self.key is None else _encoded(self.key(value))
-        headers = () if self.headers is None else self._headers(value)
+        headers: Headers = () if self.headers is None else self._headers(value)
+        # Most records have no headers at all: they are not to pay for those that do.
+        if message is not None and message.headers() and (traces := trace_headers(hand)):
+            headers = _with_traces(headers, traces) if headers else tuple(traces.items())
         hand.outputs.append(Outgoing(topic, _encoded(value), key, headers))
 
-    def _headers(self, value: Any) -> tuple[tuple[str, bytes | None], ...]:
+    def _headers(self, value: Any) -> Headers:
         given = self.headers(value) if callable(self.headers) else self.headers or {}
         return tuple((name, one.encode() if isinstance(one, str) else one) for name, one in given.items())
 
@@ -69,23 +73,31 @@ def kafka(
     with `isolation.level=read_committed` see the effect of every record once, whatever is killed when. Otherwise at
     least once: a record is settled when all replicas have its outputs, and a crash may write some again.
     """
-    if isinstance(topic, str) and not _is_name(topic):
+    if isinstance(topic, str) and not is_topic_name(topic):
         raise SettingsError(f"kafka: {topic!r} is no topic's name", "use letters, digits, dots, dashes and underscores")
     if not isinstance(topic, str) and not callable(topic):
         raise SettingsError(f"kafka({topic!r})", "name a topic, or give a function of the value that names it")
     if key is not None and not callable(key):
         raise SettingsError(f"kafka(key={key!r}) is not callable", "pass a function of the value: key=lambda v: v.id")
+    for name, one in (("topic", topic), ("key", key), ("headers", headers)):
+        if callable(one) and is_async(one):
+            raise SettingsError(
+                f"kafka({name}={name_of(one)}) is an async def, and is called without waiting",
+                "make it a plain function; await what it needs in a map before",
+            )
     return KafkaSink(topic, key, headers, exactly_once)
 
 
+def _with_traces(own: Headers, traces: Mapping[str, bytes]) -> Headers:
+    """Add trace headers to those of the user, who may have set some of them."""
+    given = {name.lower() for name, _ in own}
+    return (*own, *((name, value) for name, value in traces.items() if name not in given))
+
+
 def _checked_topic(name: object) -> str:
-    if isinstance(name, str) and _is_name(name):
+    if isinstance(name, str) and is_topic_name(name):
         return name
     raise Reject(f"kafka: {name!r} is no topic's name")
-
-
-def _is_name(name: str) -> bool:
-    return 0 < len(name) <= _MOST_NAME and not set(name) - _NAME_CHARACTERS and bool(name.strip("."))
 
 
 def _encoded(value: Any) -> bytes | None:

@@ -29,10 +29,15 @@ class SinkObject(Protocol):
 
 def as_sink(sink: object) -> Callable[[Any], Any]:
     """Return a callable that opens the object once per worker and writes to it; a callable is one already."""
+    if isinstance(sink, type) and callable(getattr(sink, "write", None)):
+        raise SettingsError(
+            f"sink({sink.__name__}) is a class, not an object of it", f"make one: sink({sink.__name__}(...))"
+        )
     if callable(sink):
         return sink
     if not isinstance(sink, SinkObject) or not callable(sink.write):
-        raise SettingsError(f"sink({sink!r}) is not callable", "pass a function, or an object with write(value)")
+        named = repr(sink) if sink is None or isinstance(sink, str | bytes | int | float) else type(sink).__name__
+        raise SettingsError(f"sink({named}) is not callable", "pass a function, or an object with write(value)")
     return AsyncSink(sink) if is_async(sink.write) else PlainSink(sink)
 
 

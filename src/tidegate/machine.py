@@ -1,0 +1,54 @@
+"""What the environment says of this machine: folders, Java, Python, whether to show more. It steers no run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+CACHE_VARIABLE = "TIDEGATE_CACHE"
+DEBUG_VARIABLE = "TIDEGATE_DEBUG"
+
+
+def cache_folder() -> Path:
+    """Where downloaded parts (the development broker's jars) are kept between runs."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tidegate"
+
+
+def state_folder() -> Path:
+    """Where the history is kept, unless it is told otherwise."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "tidegate"
+
+
+def debug_asked() -> bool:
+    """Whether TIDEGATE_DEBUG asks for Java's own logs and stack traces."""
+    return os.environ.get(DEBUG_VARIABLE, "") not in ("", "0", "false")
+
+
+def ask_for_debug() -> None:
+    """Show Java's own logs and stack traces from now on, in child processes too."""
+    os.environ[DEBUG_VARIABLE] = "1"
+
+
+def java_home() -> Path | None:
+    """Return JAVA_HOME, where it is set."""
+    home = os.environ.get("JAVA_HOME")
+    return Path(home) if home else None
+
+
+def spark_home() -> str | None:
+    """Return SPARK_HOME, where it is set: PySpark starts that Spark instead of its own."""
+    return os.environ.get("SPARK_HOME") or None
+
+
+def choose_worker_python(executable: str) -> str:
+    """Make Spark's Python workers use this interpreter, unless PYSPARK_PYTHON says otherwise; return which they use.
+
+    Without it they use `python3` from the PATH, which has none of this environment's packages.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", executable)
+    return os.environ["PYSPARK_PYTHON"]
