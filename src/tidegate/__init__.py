@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tidegate.context import Resource, current, resource
 from tidegate.engine.control import Control
-from tidegate.engine.track import Tracker, track
 from tidegate.errors import (
     BatchFailed,
     BrokerRefused,
@@ -40,6 +39,7 @@ from tidegate.ops.offsets import GroupOffsets, offsets
 from tidegate.ops.produce import Delivery, Message, produce
 from tidegate.ops.redrive import RedriveReport, redrive
 from tidegate.ops.rewind import RewindPlan, rewind
+from tidegate.ops.track import Tracker, track
 from tidegate.pipeline import Pipeline, from_kafka
 from tidegate.places import at, from_table
 from tidegate.policy import dead_letter, hold, retry, retry_later, skip, stop

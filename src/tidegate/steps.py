@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tidegate.context import Hand
-from tidegate.errors import NeverAwaited
+from tidegate.errors import NeverAwaited, SettingsError
 from tidegate.policy import Policy
 from tidegate.records import Done
 
@@ -135,6 +135,16 @@ def refuse_single(function: Callable[..., object], answer: object) -> None:
     """Say whose answer is one value where several are wanted: Python would only name its type."""
     if not isinstance(answer, _SEVERAL) and not hasattr(answer, "__getitem__"):
         raise TypeError(f"flat_map({name_of(function)}) returned {type(answer).__name__}: return a list")
+
+
+def refuse_async(where: str, option: str, function: object) -> None:
+    """Refuse an option of a sink that is called where nobody can wait for it; `where` holds its place, "http({})"."""
+    if callable(function) and is_async(function):
+        named = where.format(f"{option}={name_of(function)}")
+        raise SettingsError(
+            f"{named} is an async def, and is called without waiting",
+            "make it a plain function; await what it needs in a map before",
+        )
 
 
 def suffix_of(plan: Plan, child: int, sink: int) -> str:

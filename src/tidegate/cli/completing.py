@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tidegate.cli.common import pairs
+from tidegate.cli.common import chosen_cluster
 from tidegate.errors import TidegateError
-from tidegate.kafka.connection import kafka_of
 from tidegate.ops.cluster import Cluster
-from tidegate.settings import CLIENT, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,12 +31,9 @@ def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _names(ctx: typer.Context, incomplete: str, ask: Callable[[Cluster], list[str]]) -> list[str]:
     """Ask the cluster that the command line so far names; whatever is wrong, the shell is told nothing of it."""
-    given = ctx.params
     try:
-        client = dict(pairs(given.get("client") or (), "--client"))
-        resolved = resolve({"bootstrap": given.get("bootstrap"), CLIENT: client})
-        seconds = min(resolved.values.broker_timeout, ANSWER_SECONDS)
-        names = ask(Cluster(kafka_of(resolved), seconds))
+        named = chosen_cluster(ctx.params.get("bootstrap"), ctx.params.get("client"))
+        names = ask(Cluster(named.kafka, min(named.timeout_seconds, ANSWER_SECONDS)))
     except TidegateError:
         return []
     return sorted(name for name in names if name.startswith(incomplete))

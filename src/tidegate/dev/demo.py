@@ -27,6 +27,7 @@ from rich.console import Console
 
 from tidegate.dev.broker import Broker
 from tidegate.dev.demo_view import Figures, View
+from tidegate.dev.jars import KAFKA_VERSION
 from tidegate.dev.order_service import OrderService
 from tidegate.errors import TidegateError
 from tidegate.kafka.admin import Admin
@@ -281,7 +282,7 @@ def run_demo(*, records: int = RECORDS, port: int = 0, stay_seconds: float | Non
     folder = Path(tempfile.mkdtemp(prefix="tidegate-demo-"))
     try:
         with _broker(view, console) as broker, _dashboard(broker, folder, port) as address:
-            view.say(f"Kafka 4.3.1 runs at {broker.bootstrap}, and the dashboard at {address}")
+            view.say(f"Kafka {KAFKA_VERSION} runs at {broker.bootstrap}, and the dashboard at {address}")
             audit = Demo(view, folder, broker, records).tell()
             _show(console, audit)
             if not audit.holds:

@@ -7,6 +7,7 @@ whereas the older one was asked eighty thousand times over eight of them.
 
 from __future__ import annotations
 
+import re
 import struct
 import warnings
 from dataclasses import dataclass
@@ -21,15 +22,18 @@ Listed = Any
 """The client's own object, whose fields it declares to be None."""
 
 _STATES = {"PreparingRebalance": "preparing_rebalancing", "CompletingRebalance": "completing_rebalancing"}
+_ITS_AGE = re.compile(r"list_groups\(\) is deprecated", re.IGNORECASE)
 _ID_CHARACTERS = 37
 """A dash and a random id end every member's name."""
 
 
 def ask_for_groups(client: AdminClient, group: str | None, timeout: float) -> list[Listed]:
     """Ask by the older call; without a name: for all groups."""
-    # It warns of its age. Silenced each time, not once: whoever changed the filters meanwhile (pytest does, for every
-    # test) and makes warnings errors would get an ImportError from inside the client.
-    warnings.filterwarnings("ignore", message=r"list_groups\(\) is deprecated", category=DeprecationWarning)
+    # It warns of its age. Where somebody has put other filters before ours since (pytest does, for every test) and
+    # makes warnings errors, the client would raise an ImportError; where nobody has, a change would only make Python
+    # forget which warnings it has shown.
+    if not warnings.filters or tuple(warnings.filters[0][:3]) != ("ignore", _ITS_AGE, DeprecationWarning):
+        warnings.filterwarnings("ignore", message=_ITS_AGE.pattern, category=DeprecationWarning)
     return list(client.list_groups(*([] if group is None else [group]), timeout=timeout))
 
 

@@ -17,7 +17,7 @@ from tidegate.errors import Reject, SettingsError, Unavailable, Undecodable
 from tidegate.secrets import Secret
 from tidegate.settings import seconds
 from tidegate.sinks.objects import AsyncSink
-from tidegate.steps import is_async, name_of
+from tidegate.steps import refuse_async
 from tidegate.tls import Tls
 
 if TYPE_CHECKING:
@@ -219,11 +219,7 @@ def _made(  # the options of the two functions above
     if isinstance(url, str) and not url.startswith(("http://", "https://")):
         raise SettingsError(f"http({url!r}) is no address", 'write it like "http://localhost:8080/orders"')
     for name, one in (("url", url), ("body", body), ("key", key), *(headers or {}).items()):
-        if callable(one) and is_async(one):
-            raise SettingsError(
-                f"http: {name}={name_of(one)} is an async def, and is called without waiting",
-                "make it a plain function; await what it needs in a map before",
-            )
+        refuse_async("http: {}", name, one)
     if connections < 1:
         raise SettingsError(f"http(connections={connections})", "at least 1")
     return Http(url, method.upper(), dict(headers or {}), body, seconds(timeout), tls, connections, key)

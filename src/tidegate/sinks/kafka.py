@@ -11,7 +11,7 @@ import orjson
 from tidegate.context import in_hand, trace_headers
 from tidegate.errors import Reject, SettingsError
 from tidegate.names import is_topic_name
-from tidegate.steps import is_async, name_of
+from tidegate.steps import refuse_async
 from tidegate.store import Outgoing
 
 Topic = str | Callable[[Any], str]
@@ -80,11 +80,7 @@ def kafka(
     if key is not None and not callable(key):
         raise SettingsError(f"kafka(key={key!r}) is not callable", "pass a function of the value: key=lambda v: v.id")
     for name, one in (("topic", topic), ("key", key), ("headers", headers)):
-        if callable(one) and is_async(one):
-            raise SettingsError(
-                f"kafka({name}={name_of(one)}) is an async def, and is called without waiting",
-                "make it a plain function; await what it needs in a map before",
-            )
+        refuse_async("kafka({})", name, one)
     return KafkaSink(topic, key, headers, exactly_once)
 
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Self
 from tidegate.engine.query_progress import BatchEnd, read_progress
 from tidegate.engine.spark_queries import Queries
 from tidegate.errors import GroupHasMembers, SettingsError, TidegateError
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.connection import Kafka, kafka_of
-from tidegate.settings import CLIENT, resolve
+from tidegate.ops.cluster import chosen_cluster
 
 if TYPE_CHECKING:
+    from tidegate.kafka.admin import Admin
+    from tidegate.kafka.connection import Kafka
     from tidegate.records import Partition
 
 logger = logging.getLogger("tidegate.track")
@@ -52,9 +52,7 @@ def track(query_or_spark: Any, *, group: str, kafka: Kafka | None = None) -> Tra
     """
     if not group:
         raise SettingsError("track needs the name of a group", 'say which: tg.track(query, group="billing")')
-    own = {} if kafka is None else {"bootstrap": kafka.bootstrap, CLIENT: dict(kafka.settings)}
-    resolved = resolve(own)
-    return Tracker(query_or_spark, group, Admin(kafka_of(resolved), resolved.values.broker_timeout))
+    return Tracker(query_or_spark, group, chosen_cluster(kafka).admin)
 
 
 class Tracker:
