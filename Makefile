@@ -47,6 +47,7 @@ bench: setup java jars
 	$(BIN)/python bench/exactly_once.py
 	$(BIN)/python bench/postgres.py
 	$(BIN)/python bench/kafka_to_postgres.py
+	$(BIN)/python bench/dataframes.py
 
 proof: setup java jars archives
 	PROOF_SCHEDULES=50000 $(PYTEST) tests/unit/test_ledger.py

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegate.context import Resource, current, resource
 from tidegate.engine.control import Control
+from tidegate.engine.spark_frames import bad
 from tidegate.errors import (
     BatchFailed,
     BrokerRefused,
@@ -31,6 +32,7 @@ from tidegate.errors import (
     WorkerDied,
 )
 from tidegate.formats import Registry, avro, json, registry, text, to_avro
+from tidegate.frames import FrameRound, RoundRange, write
 from tidegate.kafka.connection import Kafka
 from tidegate.ops.dead_letters import DeadLetter, dead_letters
 from tidegate.ops.lag import lag
@@ -45,8 +47,11 @@ from tidegate.places import at, from_table
 from tidegate.policy import dead_letter, hold, retry, retry_later, skip, stop
 from tidegate.records import Failure, Partition, Record, Report
 from tidegate.secrets import Secret, secret
+from tidegate.sinks.delta import delta
 from tidegate.sinks.http import HttpError, HttpTimeout, call_http, http
+from tidegate.sinks.jdbc import jdbc
 from tidegate.sinks.kafka import kafka
+from tidegate.sinks.parquet import parquet
 from tidegate.sinks.postgres import postgres
 from tidegate.tls import Tls
 
@@ -64,6 +69,7 @@ __all__ = [
     "Delivery",
     "DeliveryFailed",
     "Failure",
+    "FrameRound",
     "GroupLag",
     "GroupOffsets",
     "HistoryBroken",
@@ -86,6 +92,7 @@ __all__ = [
     "Resource",
     "RewindPlan",
     "RewindRefused",
+    "RoundRange",
     "Secret",
     "SettingsError",
     "SparkFailed",
@@ -101,18 +108,22 @@ __all__ = [
     "WorkerDied",
     "at",
     "avro",
+    "bad",
     "call_http",
     "current",
     "dead_letter",
     "dead_letters",
+    "delta",
     "from_kafka",
     "from_table",
     "hold",
     "http",
+    "jdbc",
     "json",
     "kafka",
     "lag",
     "offsets",
+    "parquet",
     "postgres",
     "produce",
     "redrive",
@@ -127,4 +138,5 @@ __all__ = [
     "text",
     "to_avro",
     "track",
+    "write",
 ]

@@ -11,10 +11,11 @@ import itertools
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
-from tidegate.records import Done, Partition, Position
+from tidegate.records import Done, Partition, PlannedRound, Position
 
 METADATA_BYTES = 4000
 """Most that a commit's metadata may hold. Kafka refuses the whole commit call above 4,096 by default."""
@@ -210,9 +211,13 @@ def encode(position: Position, home: Home) -> str:
     body: dict[str, object] = {"tidegate": 1, "topic": home.topic_id}
     if position.replay:
         body["replay"] = position.replay
+    if position.finished:
+        body["round"] = position.finished
+    if position.planned is not None:
+        body["plan"] = _code_planned(position.planned)
     ahead = position.ahead
     text = _seal(_with_ahead(body, ahead, position.mark), position.mark, home)
-    while len(text) > METADATA_BYTES:
+    while len(text) > METADATA_BYTES and ahead:
         ahead = ahead[: len(ahead) * 3 // 4]
         text = _seal(_with_ahead(body, ahead, position.mark), position.mark, home)
     body = _with_ahead(body, ahead, position.mark)
@@ -237,11 +242,13 @@ def decode(mark: int, metadata: str | None, home: Home) -> Stored:
         ahead = _decode_ranges(body["ahead"], mark) if "ahead" in body else ()
         done = {int(at): _decode_done(text) for at, text in body.get("done", {}).items()}
         replay = int(body.get("replay", 0))
-    except (ValueError, KeyError, TypeError, IndexError):
+        planned = _decode_planned(body["plan"]) if "plan" in body else None
+        finished = str(body.get("round", ""))
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         return Stored(Position(mark), None)
     if body.get("sinks") != home.sinks:
         done = {}
-    return Stored(Position(mark, ahead, done, replay), topic_id)
+    return Stored(Position(mark, ahead, done, replay, planned, finished), topic_id)
 
 
 def decode_any(group: str, partition: Partition, mark: int, metadata: str | None) -> Stored:
@@ -250,6 +257,33 @@ def decode_any(group: str, partition: Partition, mark: int, metadata: str | None
     Without the sinks nothing can be said of what is half done.
     """
     return decode(mark, metadata, Home(group, "", partition.number, ""))
+
+
+def plan_characters(partitions: Iterable[Partition]) -> int:
+    """Return how much room the names of a planned round's partitions take in each of their commits."""
+    return len(orjson.dumps(_code_partitions(partitions)))
+
+
+def _code_planned(planned: PlannedRound) -> dict[str, object]:
+    return {"id": planned.id, "end": planned.end, "of": _code_partitions(planned.partitions)}
+
+
+def _decode_planned(body: Mapping[str, Any]) -> PlannedRound:
+    names = [
+        Partition(topic, number)
+        for topic, coded in body["of"].items()
+        for first, end in _decode_ranges(coded, 0)
+        for number in range(first, end)
+    ]
+    return PlannedRound(str(body["id"]), int(body["end"]), tuple(sorted(names)))
+
+
+def _code_partitions(partitions: Iterable[Partition]) -> dict[str, str]:
+    """Code the numbers of each topic's partitions as *ahead* is coded: runs or bits."""
+    numbers: dict[str, list[tuple[int, int]]] = {}
+    for one in sorted(partitions):
+        numbers.setdefault(one.topic, []).append((one.number, one.number + 1))
+    return {topic: _code_ranges(_merge(ranges), 0) for topic, ranges in numbers.items()}
 
 
 def _with_ahead(body: Mapping[str, object], ahead: Ranges, mark: int) -> dict[str, object]:

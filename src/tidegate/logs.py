@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -71,23 +72,32 @@ def log_to_stderr(form: Format) -> None:
     logging.getLogger("py4j").setLevel(logging.ERROR)
 
 
-def log_to_stderr_in_worker(level: int, form: Format, about: Mapping[str, object]) -> None:
-    """Give a worker's root logger its handler; a Spark worker has none. What users log goes the same way."""
-    root = logging.getLogger()
-    ours = [handler for handler in root.handlers if any(isinstance(one, _PlaceOfRecord) for one in handler.filters)]
-    if root.handlers and not ours:
-        return
-    if not ours:
-        ours = [logging.StreamHandler(sys.stderr)]
-        ours[0].addFilter(_PlaceOfRecord())
-        root.addHandler(ours[0])
-        root.setLevel(level)
-    if form == "text":
-        ours[0].setFormatter(logging.Formatter("%(levelname)s %(name)s%(place)s: %(message)s"))
-        return
-    lines = JsonLines()
-    lines.runs.append(about)
-    ours[0].setFormatter(lines)
+@dataclass(frozen=True)
+class WorkerLog:
+    """How the lines of workers look: chosen by the driver, sent with each task."""
+
+    level: int
+    form: Format = "text"
+    about: Mapping[str, object] = field(default_factory=dict)
+    """What is known of the run."""
+
+    def begin(self) -> None:
+        """Give a worker's root logger its handler; a Spark worker has none. What users log goes the same way."""
+        root = logging.getLogger()
+        ours = [handler for handler in root.handlers if any(isinstance(one, _PlaceOfRecord) for one in handler.filters)]
+        if root.handlers and not ours:
+            return
+        if not ours:
+            ours = [logging.StreamHandler(sys.stderr)]
+            ours[0].addFilter(_PlaceOfRecord())
+            root.addHandler(ours[0])
+            root.setLevel(self.level)
+        if self.form == "text":
+            ours[0].setFormatter(logging.Formatter("%(levelname)s %(name)s%(place)s: %(message)s"))
+            return
+        lines = JsonLines()
+        lines.runs.append(self.about)
+        ours[0].setFormatter(lines)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tidegate.settings import seconds
+from tidegate.durations import seconds
 
 _MOST_NAME = 249
 _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")

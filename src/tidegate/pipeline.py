@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from tidegate.durations import rate_per_second, seconds
 from tidegate.errors import SettingsError
+from tidegate.formats.json import JsonColumns
+from tidegate.frames import DataFrame, FrameStep, FrameWriter, decoder_before, refuse_for_frames
 from tidegate.kafka.connection import Kafka
-from tidegate.names import is_topic_name
 from tidegate.places import At, FromTable
-from tidegate.policy import Policy
+from tidegate.policy import Policy, Terminal, dead_letter, stop
 from tidegate.records import Partition
-from tidegate.settings import CLIENT, Resolved, rate_per_second, resolve, seconds
+from tidegate.refusals import refuse_generator, refuse_group, refuse_uncallable, topic_names
+from tidegate.settings import CLIENT, Resolved, resolve
 from tidegate.sinks.objects import SinkObject, as_sink
 from tidegate.steps import Batch, Order, Plan, Sink, Step, Value, name_of
 
@@ -69,6 +71,8 @@ class Pipeline:
     """None: not chosen, which is "partition"."""
     width: int = 1
     lists: Batch | None = None
+    frames: FrameStep | None = None
+    """None: records go through functions one by one."""
     chosen: Mapping[str, object] = field(default_factory=dict)
     """Settings given by methods of the pipeline; they outrank the environment and the file."""
 
@@ -88,8 +92,36 @@ class Pipeline:
         """
         return self._with_step("flat_map", function)
 
+    def dataframe(
+        self,
+        function: Callable[[DataFrame], DataFrame],
+        *,
+        every: str | float | None = None,
+        records: int | None = None,
+        undecodable: Terminal | None = None,
+    ) -> Pipeline:
+        """Work on rounds of records as Spark DataFrames: `fn(df)` may use all of Spark SQL.
+
+        `df` has the columns key, value, topic, partition, offset, timestamp, headers; where a decoder with a schema
+        stands before it (`map(tg.json(schema=...))`, `map(tg.avro(...))`), value is decoded. What it returns goes to
+        `sink(tg.write(...))`, `tg.parquet`, `tg.jdbc` or `tg.delta`. `every`: how long records gather before a round,
+        `records`: most of them. `undecodable`: what becomes of records that the decoder cannot read, `tg.stop()`
+        (default) or `tg.dead_letter()`. A round fails and is repeated as a whole.
+        """
+        refuse_uncallable("dataframe", function)
+        if self.frames is not None:
+            raise SettingsError("dataframe is set twice in this pipeline", "make one function of the two")
+        if self.sinks:
+            raise SettingsError("dataframe stands after a sink", "put it before: .dataframe(fn).sink(tg.write(...))")
+        step = FrameStep(function, decoder_before(self.steps), undecodable or stop())
+        if step.undecodable not in (stop(), dead_letter()):
+            raise SettingsError("dataframe(undecodable=...) is unknown", "choose tg.stop() or tg.dead_letter()")
+        changed = replace(self, frames=step)
+        changed = changed if every is None else changed._choose("frame_every", seconds(every))
+        return changed if records is None else changed._choose("frame_records", records)
+
     def sink(
-        self, write: Callable[[Any], object] | SinkObject, *, when: Callable[[Any], object] | None = None
+        self, write: Callable[[Any], object] | SinkObject | FrameWriter, *, when: Callable[[Any], object] | None = None
     ) -> Pipeline:
         """Hand each value to a callable, or to an object with `write(value)`. Returning settles, raising fails.
 
@@ -98,11 +130,13 @@ class Pipeline:
         Several sinks get the same value, in the order written; the record is settled when all
         have it, and a repeat calls only those that do not. `when` chooses the values for this sink.
         """
+        if self.frames is not None or isinstance(write, FrameWriter):
+            return self._with_writer(write, when)
         called = as_sink(write)
-        _refuse_generator("sink", write)
+        refuse_generator("sink", write)
         if when is not None:
-            _refuse_uncallable("when", when)
-            _refuse_generator("when", when)
+            refuse_uncallable("when", when)
+            refuse_generator("when", when)
         return replace(self, sinks=(*self.sinks, Sink(called, when)))
 
     def batch(self, size: int, within: str | float = "1s", *, records: bool = False) -> Pipeline:
@@ -201,6 +235,15 @@ class Pipeline:
         """Freeze the work for one record."""
         if not self.sinks:
             raise SettingsError("the pipeline has no sink", "end it with .sink(a_callable)")
+        if self.frames is not None:
+            refuse_for_frames(
+                self.policy, self.lists, self.chosen, is_parallel=self.width > 1 or self.order is not None
+            )
+            return Plan((), self.sinks, self.policy, "none")
+        if any(isinstance(step.function, JsonColumns) for step in self.steps):
+            raise SettingsError(
+                "tg.json(schema=...) is for .dataframe(...)", "decode single records with .map(tg.json)"
+            )
         order = self.order or "partition"
         if order == "partition" and self.policy.delays:
             raise SettingsError(
@@ -236,10 +279,27 @@ class Pipeline:
         client = {**own, **given.pop(CLIENT, {})}  # type: ignore[dict-item]  # resolve() refuses what is no table
         return resolve({"bootstrap": bootstrap, **self.chosen, **given, CLIENT: client})
 
+    def _with_writer(self, write: object, when: object) -> Pipeline:
+        if self.frames is None:
+            raise SettingsError(
+                "tg.write gets DataFrames, and this pipeline makes none", "put .dataframe(fn) before it"
+            )
+        if not isinstance(write, FrameWriter):
+            raise SettingsError(
+                f"sink({write!r}) stands after dataframe", "wrap it: .sink(tg.write(lambda df, round: ...))"
+            )
+        if when is not None:
+            raise SettingsError("a sink of DataFrames has no `when`", "filter in the function: df.where(...)")
+        return replace(self, sinks=(*self.sinks, Sink(write)))
+
     def _with_step(self, kind: Literal["map", "filter", "flat_map"], function: Callable[[Value], Value]) -> Pipeline:
-        _refuse_uncallable(kind, function)
+        refuse_uncallable(kind, function)
         if kind == "filter":
-            _refuse_generator(kind, function)
+            refuse_generator(kind, function)
+        if self.frames is not None:
+            raise SettingsError(
+                f"{kind}({name_of(function)}) stands after dataframe", "do it in that function, with Spark's own means"
+            )
         if self.sinks:
             raise SettingsError(
                 f"{kind}({name_of(function)}) stands after a sink", "put all steps before the first sink"
@@ -279,7 +339,7 @@ def from_kafka(
     `earliest` (go on with the first record that is there), `latest` (go on with what comes from now
     on). How many records were lost is always told.
     """
-    _refuse_group(group)
+    refuse_group(group)
     if kafka is not None and not isinstance(kafka, str | Kafka):
         raise SettingsError(f"kafka={kafka!r} is no address", 'write kafka="localhost:9092", or pass a tg.Kafka(...)')
     if not isinstance(starting, FromTable) and starting not in _STARTINGS:
@@ -292,7 +352,7 @@ def from_kafka(
         raise SettingsError(f"lost={lost!r} is unknown", f"choose one of {', '.join(_LOSTS)}")
     return Pipeline(
         Source(
-            _names(topics),
+            topic_names(topics),
             group,
             Kafka(kafka) if isinstance(kafka, str) else kafka,
             starting,
@@ -301,59 +361,3 @@ def from_kafka(
             topics if isinstance(topics, At) else None,
         )
     )
-
-
-def _names(topics: str | Iterable[str] | re.Pattern[str] | At) -> tuple[str, ...]:
-    """Return the topics that are given by name."""
-    if isinstance(topics, re.Pattern):
-        if not isinstance(topics.pattern, str):
-            raise SettingsError("the pattern is made of bytes", 'compile text: re.compile(r"orders-.*")')
-        return ()
-    if isinstance(topics, At):
-        return topics.topics
-    given: object = topics  # whatever the annotation says: people pass numbers and None
-    names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
-    if not names or any(name in ("", None) for name in names):
-        raise SettingsError("from_kafka has no topic", 'name one: from_kafka("orders", group="billing")')
-    if len(set(names)) != len(names):
-        raise SettingsError(f"a topic is named twice in {list(names)}", "name each once")
-    for name in names:
-        _refuse_topic(name)
-    return names
-
-
-def _refuse_topic(name: object) -> None:
-    """Refuse what can be no topic's name: Kafka would only say that it does not exist."""
-    if isinstance(name, str) and is_topic_name(name):
-        return
-    if isinstance(name, str) and name.startswith("^"):
-        cure = f"for a pattern pass re.compile(r{name.removeprefix('^')!r})"
-    elif isinstance(name, str) and len(several := [one for one in re.split(r"[\s,;]+", name) if one]) > 1:
-        cure = f"for several topics pass a list: {several}"
-    else:
-        cure = "name it by text of letters, digits, dots, dashes and underscores"
-    raise SettingsError(f"{name!r} is no topic's name", cure)
-
-
-def _refuse_group(group: object) -> None:
-    if group is None or group == "":
-        raise SettingsError("from_kafka has no group", 'name one: from_kafka("orders", group="billing")')
-    if not isinstance(group, str) or group != group.strip():
-        raise SettingsError(
-            f"group={group!r} is no group's name", 'name it by text without spaces around it: group="billing"'
-        )
-
-
-def _refuse_generator(what: str, function: object) -> None:
-    """Calling a generator function runs none of it: the record would count as settled, and nothing be done."""
-    called = function if callable(function) else getattr(function, "write", function)
-    if inspect.isgeneratorfunction(called):
-        raise SettingsError(
-            f"{what}({name_of(called)}) has a yield, so calling it does nothing",
-            "remove the yield; to make several values of one, use flat_map before",
-        )
-
-
-def _refuse_uncallable(what: str, function: object) -> None:
-    if not callable(function):
-        raise SettingsError(f"{what}({function!r}) is not callable", "pass a function")

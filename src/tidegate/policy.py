@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, TypeVar
 
+from tidegate.durations import seconds
 from tidegate.errors import Reject, SettingsError, Unavailable, Undecodable, WorkerDied
 from tidegate.names import duration_name
 from tidegate.records import Tries
-from tidegate.settings import seconds
 
 TIMES_ALONE = 3
 """So often a record may stay `Unavailable` while others get through its sink; then it goes on along the row."""

@@ -70,6 +70,18 @@ Done = frozenset[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedRound:
+    """One partition's share of a DataFrame round that was planned: committed before anything of it is written."""
+
+    id: str
+    """Names the round, whoever repeats it."""
+    end: int
+    """The planned end offset of this partition: the round covers everything from the mark up to it."""
+    partitions: tuple[Partition, ...]
+    """All partitions of the round: who does not own them all must not begin it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Position:
     """Where one partition stands: what a commit stores and a restart resumes from."""
 
@@ -80,6 +92,10 @@ class Position:
     """For records that failed half way: the children and sinks that already have them."""
     replay: int = 0
     """The number of the rewind that moved it last; 0: none did. It stays, so that no rewind is done twice."""
+    planned: PlannedRound | None = None
+    """The DataFrame round that was planned from this mark on, and may have been written."""
+    finished: str = ""
+    """The id of the DataFrame round that brought it here; empty: none did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from tidegate.durations import rate_per_second, seconds
 from tidegate.errors import SettingsError
 from tidegate.machine import CACHE_VARIABLE, DEBUG_VARIABLE
 from tidegate.secrets import MASK, Secret, secret, shown_address, text_or_secret
@@ -32,39 +33,6 @@ ClientValue = str | int | float | bool | Secret | Callable[..., Any]
 
 CANCEL_SECONDS = 5.0
 """The last part of the stop budget: a cancelled Python task lives on for up to four seconds."""
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
-
-
-def seconds(duration: str | float) -> float:
-    """Turn a duration such as `"200ms"`, `"10m"` or `1.5` (seconds) into seconds."""
-    if isinstance(duration, bool) or not isinstance(duration, str | int | float):
-        raise SettingsError(f"{duration!r} is not a duration", 'write it like "200ms", "5s", "10m", or as seconds')
-    if isinstance(duration, str):
-        match = _DURATION.fullmatch(duration)
-        if match is None:
-            raise SettingsError(f"{duration!r} is not a duration", 'write it like "200ms", "5s", "10m", or as seconds')
-        return float(match.group(1)) * _UNITS[match.group(2)]
-    if not 0 <= duration < float("inf"):
-        raise SettingsError(f"{duration!r} is not a duration", "it must be zero or more seconds")
-    return float(duration)
-
-
-_RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*/\s*(s|m|h|d)\s*")
-
-
-def rate_per_second(rate: str | float) -> float:
-    """Turn a rate such as `"100/s"`, `"6000/m"` or `0.5` (per second) into a number per second."""
-    found = 0.0
-    if isinstance(rate, str):
-        if (match := _RATE.fullmatch(rate)) is not None:
-            found = float(match.group(1)) / _UNITS[match.group(2)]
-    elif not isinstance(rate, bool) and isinstance(rate, int | float):
-        found = float(rate)
-    if not 0 < found < float("inf"):
-        raise SettingsError(f"{rate!r} is not a rate", 'write it like "100/s", "6000/m" or "50/h", and above zero')
-    return found
 
 
 def _checked(parse: Callable[[Any], float]) -> Callable[[object], float]:
@@ -143,6 +111,28 @@ class Settings(BaseModel):
         default=True,
         description="Let rounds report while they run (the live channel). Off: marks are committed when a round "
         "ends, and a stop waits for that.",
+    )
+    frame_records: int = Field(
+        1_000_000,
+        ge=1,
+        description="Most records (offsets, to be exact) of one DataFrame round, all partitions together.",
+    )
+    frame_bytes: int = Field(
+        268_435_456,
+        ge=1,
+        description="How many bytes of records a DataFrame round aims at, by the size of those before. The first round "
+        "of a run is small, to learn it.",
+    )
+    frame_seconds: Duration = Field(
+        60.0,
+        gt=0,
+        description="How long a DataFrame round aims to take, by the speed of those before. A round whose writer is "
+        "slower is not cut off.",
+    )
+    frame_every: Duration = Field(
+        0.0,
+        description="How long records gather before a DataFrame round begins, unless it is full before. 0: it begins "
+        "when there is a record.",
     )
     rate: Rate | None = Field(
         None,

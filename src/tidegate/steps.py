@@ -33,7 +33,7 @@ class Step:
 class Sink:
     """One sink, and the condition under which it gets a value."""
 
-    write: Callable[[Value], object]
+    write: Callable[..., object]
     when: Callable[[Value], object] | None = None
 
     @property

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
+import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
@@ -178,6 +179,13 @@ def test_the_rewind_runs_the_last_record_again(stage: Stage) -> None:
 def test_the_pickle_that_wants_a_function_is_a_dead_letter(stage: Stage) -> None:
     [letter] = tg.dead_letters("pickled", origin=stage.topics["orders-pickled"], kafka=stage.kafka)
     assert (letter.error_type, letter.error_message) == ("Undecodable", "a pickle that wants builtins.print")
+
+
+def test_dataframes_were_written_once(stage: Stage) -> None:
+    [files] = (stage.folder / "bills").glob("tidegate_round=*")
+    assert sorted(pq.ParquetDataset(files).read().column("id").to_pylist()) == [1, 2]
+    [totals] = (stage.folder / "totals").iterdir()
+    assert [row[1:] for row in json.loads(totals.read_text(encoding="utf-8"))] == [[2, 1510.0]]
 
 
 def test_files_hold_every_order(stage: Stage) -> None:

@@ -16,13 +16,13 @@ ROOT = Path(tidegate.__file__).parent
 # From the ground up: a module may import from its own row and from rows above it in this list.
 LAYERS = [
     {"errors", "machine"},
-    {"records"},
+    {"durations", "records"},
     {"secrets"},
     {"settings", "tls"},
     {"copies", "java", "ledger", "names", "places"},
     {"context", "policy"},
-    {"steps", "formats", "logs", "store"},
-    {"async_steps", "lists", "sinks"},
+    {"steps", "formats", "frames", "logs", "store"},
+    {"async_steps", "lists", "refusals", "sinks"},
     {"kafka", "history"},
     {"pipeline"},
     {"engine"},
@@ -36,6 +36,7 @@ LAYERS = [
 ALLOWED_UPWARD = {("pipeline", "engine")}
 
 PURE = [
+    "durations",
     "errors",
     "records",
     "ledger",
@@ -46,6 +47,8 @@ PURE = [
     "policy",
     "store",
     "engine/board",
+    "engine/frame_board",
+    "engine/planning",
     "engine/lost",
     "engine/topics",
     "ops/verdicts",

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.ledger import METADATA_BYTES, Home, Ledger, decode, encode
-from tidegate.records import Position
+from tidegate.records import Partition, PlannedRound, Position
 
 CASES = [
     # read         settled       mark  ahead                 because
@@ -289,3 +289,40 @@ def test_the_number_of_a_rewind_stays_with_its_position_and_in_its_metadata() ->
     assert decode(5, text, HOME).position == ledger.position
     other = text.replace("1763000000123", "1763000000124")
     assert decode(5, other, HOME).position == Position(5), "the checksum covers it"
+
+
+PLANS = st.builds(
+    PlannedRound,
+    st.text(string.digits + string.ascii_letters + "-", min_size=1, max_size=30),
+    st.integers(0, 2**62),
+    st.sets(st.builds(Partition, st.sampled_from(["a", "b.c", "x-y_z"]), st.integers(0, 300)), max_size=40).map(
+        lambda found: tuple(sorted(found))
+    ),
+)
+
+
+@given(st.integers(0, 2**62), st.one_of(st.none(), PLANS), st.text(string.digits + "-", max_size=20))
+def test_any_planned_round_survives_its_metadata(mark: int, planned: PlannedRound | None, finished: str) -> None:
+    home = Home("g", "topic-id", 3, "s")
+    position = Position(mark, replay=4, planned=planned, finished=finished)
+    assert decode(mark, encode(position, home), home).position == position
+
+
+def test_metadata_without_a_planned_round_is_written_as_it_always_was() -> None:
+    home = Home("g", "topic-id", 3, "s")
+    written = '{"tidegate":1,"topic":"topic-id","replay":4,"sum":"SUM"}'
+    text = encode(Position(7, replay=4), home)
+    assert text[:-18] + 'SUM"}' == written
+    assert decode(7, text, home).position == Position(7, replay=4)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_planned_round_is_never_believed(seed: int) -> None:
+    chance = random.Random(seed)
+    home = Home("g", "topic-id", 3, "s")
+    position = Position(7, planned=PlannedRound("17-ab", 90, (Partition("a", 3), Partition("b", 4))), finished="16-c")
+    text = list(encode(position, home))
+    for _ in range(chance.randrange(1, 4)):
+        text[chance.randrange(len(text))] = chance.choice(string.printable)
+    found = decode(7, "".join(text), home).position
+    assert found in (Position(7), position)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidegate.logs import JsonLines, during_run, log_to_stderr, log_to_stderr_in_worker, tell
+from tidegate.logs import JsonLines, WorkerLog, during_run, log_to_stderr, tell
 from tidegate.settings import early_setting
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def test_a_program_that_has_chosen_where_its_lines_go_keeps_its_choice() -> None
         root.addHandler(theirs)
         log_to_stderr("json")
         with during_run("json", RUN):
-            log_to_stderr_in_worker(logging.INFO, "json", RUN)
+            WorkerLog(logging.INFO, "json", RUN).begin()
         assert root.handlers == [theirs]
         assert not isinstance(theirs.formatter, JsonLines)
 
@@ -125,11 +125,11 @@ def test_a_program_that_has_chosen_where_its_lines_go_keeps_its_choice() -> None
 def test_a_worker_takes_the_format_and_the_run_of_each_job(capsys: pytest.CaptureFixture[str]) -> None:
     with as_a_new_process() as root:
         logger = logging.getLogger("shop")
-        log_to_stderr_in_worker(logging.INFO, "text", RUN)
+        WorkerLog(logging.INFO, "text", RUN).begin()
         logger.info("first")
-        log_to_stderr_in_worker(logging.INFO, "json", RUN)
+        WorkerLog(logging.INFO, "json", RUN).begin()
         logger.info("second")
-        log_to_stderr_in_worker(logging.INFO, "json", {"group": "refunds", "run": "r2"})
+        WorkerLog(logging.INFO, "json", {"group": "refunds", "run": "r2"}).begin()
         logger.info("third")
         first, *others = capsys.readouterr().err.splitlines()
         assert first == "INFO shop: first"

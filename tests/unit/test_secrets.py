@@ -12,6 +12,7 @@ import tidegate as tg
 from tidegate.engine.spark import pickled
 from tidegate.engine.task import Job
 from tidegate.errors import SettingsError
+from tidegate.logs import WorkerLog
 from tidegate.records import Lease, Limits
 from tidegate.secrets import is_secret_name, shown, shown_address
 
@@ -116,7 +117,7 @@ def test_plain_text_under_a_secret_name_is_masked(name: str, is_secret: bool) ->
 def test_a_pipeline_and_a_job_show_no_secret() -> None:
     kafka = tg.Kafka("there:1", {"sasl.password": HIDDEN, "oauth_cb": failing})
     pipeline = tg.from_kafka("orders", group="billing", kafka=kafka).sink(print)
-    job = Job(b"", Lease(0, 0, (), Limits(1, 1, 1, 1)), pickled(kafka), "billing", (), 0)
+    job = Job(b"", Lease(0, 0, (), Limits(1, 1, 1, 1)), pickled(kafka), "billing", (), WorkerLog(0))
 
     assert "oauth_cb=<failing>" in repr(pipeline)
     for text in (repr(pipeline), repr(job), repr(pipeline.resolved())):

@@ -9,9 +9,10 @@ import pytest
 
 import tidegate as tg
 from tidegate import machine, settings
+from tidegate.durations import rate_per_second, seconds
 from tidegate.errors import SettingsError
 from tidegate.kafka.connection import kafka_of
-from tidegate.settings import Settings, environment_name, rate_per_second, resolve, seconds
+from tidegate.settings import Settings, environment_name, resolve
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,13 +28,13 @@ from tidegate.cli.common import (
     show_table,
 )
 from tidegate.cli.completing import complete_group
+from tidegate.durations import seconds
 from tidegate.errors import EXIT_CANNOT_WORK, BrokerUnreachable, TidegateError
 from tidegate.ops.lag import load_groups, load_lag
 from tidegate.ops.model import Verdict
 from tidegate.ops.survey import Survey
 from tidegate.ops.verdicts import severity, spoken
 from tidegate.records import counted
-from tidegate.settings import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

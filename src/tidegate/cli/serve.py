@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli.common import Bootstrap, Client, LogFormat, examples, pairs, say
+from tidegate.durations import seconds
 from tidegate.errors import SettingsError
 from tidegate.kafka.connection import kafka_of
 from tidegate.logs import log_to_stderr
 from tidegate.ops.cluster import Cluster
 from tidegate.ops.sampler import Sampler
 from tidegate.secrets import Secret, secret
-from tidegate.settings import CLIENT, early_setting, resolve, seconds
+from tidegate.settings import CLIENT, early_setting, resolve
 
 if TYPE_CHECKING:
     from types import FrameType

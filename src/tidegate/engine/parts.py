@@ -35,6 +35,7 @@ from tidegate.kafka.admin import Admin
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.member import Joining
 from tidegate.kafka.writer import Writer
+from tidegate.logs import WorkerLog
 from tidegate.names import redrive_topic
 from tidegate.records import Lease, Limits
 from tidegate.settings import Settings
@@ -69,7 +70,7 @@ def jobs_of(
 ) -> MakeJob:
     """Return what turns a lease into the bytes of its task."""
     path = tuple(str(Path(entry).absolute()) if entry else str(Path.cwd()) for entry in sys.path)
-    level = logging.getLogger().getEffectiveLevel()
+    log = worker_log(settings, run)
     partitions, delays = own.partitions, dict(own.delays)
 
     def job(lease: Lease) -> bytes:
@@ -80,18 +81,22 @@ def jobs_of(
                 kafka,
                 run.group,
                 path,
-                level,
+                log,
                 live,
                 partitions,
                 delays,
                 settings.rate or 0.0,
-                run.run_id,
-                settings.log_format,
                 settings.trace_headers,
             )
         )
 
     return job
+
+
+def worker_log(settings: Settings, run: RunRow) -> WorkerLog:
+    """Return how the lines of this run's workers look."""
+    level = logging.getLogger().getEffectiveLevel()
+    return WorkerLog(level, settings.log_format, {"group": run.group, "run": run.run_id})
 
 
 def run_row(group: str, settings: Settings, topics: Topics) -> RunRow:

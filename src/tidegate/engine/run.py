@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from tidegate.engine.board import Board
 from tidegate.engine.bulletin import Bulletin
 from tidegate.engine.chronicle import open_chronicle
 from tidegate.engine.committer import Committer
@@ -22,29 +21,26 @@ from tidegate.engine.driver import Driver
 from tidegate.engine.events import Events, Helpers
 from tidegate.engine.failure import about as fields_of
 from tidegate.engine.finish import Finish
-from tidegate.engine.lanes import Lanes
+from tidegate.engine.frames import Frames, frames_sentence
 from tidegate.engine.lookout import Lookout
 from tidegate.engine.marks import MarkFinder
-from tidegate.engine.own_topics import least_taken, prepare
+from tidegate.engine.own_topics import least_taken
 from tidegate.engine.parts import (
     check_outputs,
-    jobs_of,
     joining_of,
-    lane_limit,
-    limits_of,
     open_backer,
     open_clock,
-    open_desk,
     open_purse,
     pickle_kafka,
     pickle_plan,
     publisher,
     run_row,
 )
+from tidegate.engine.record_rounds import Records
 from tidegate.engine.rewinder import Rewinder
 from tidegate.engine.spark import Spark, open_spark
 from tidegate.engine.starting import Starting
-from tidegate.engine.stores import keeps_progress, rounds_commit, table_of
+from tidegate.engine.stores import keeps_progress, table_of
 from tidegate.engine.tally import Tally
 from tidegate.engine.task import close_task
 from tidegate.engine.topics import Topics, expand
@@ -56,7 +52,7 @@ from tidegate.kafka.member import open_member
 from tidegate.logs import during_run, tell
 from tidegate.machine import debug_asked
 from tidegate.records import Failure, Partition, Report, counted
-from tidegate.settings import Resolved
+from tidegate.settings import Resolved, Settings
 from tidegate.steps import Plan
 
 if TYPE_CHECKING:
@@ -82,7 +78,8 @@ def run_pipeline(
     resolved = pipeline.resolved(more)
     settings = resolved.values
     plan = pipeline.plan()
-    plan_bytes = pickle_plan(plan)
+    if pipeline.frames is None:
+        pickle_plan(plan)  # what cannot go to the workers is found out before Spark starts
     source = pipeline.source
     kafka = kafka_of(resolved)
     kafka_bytes = pickle_kafka(kafka)
@@ -93,8 +90,8 @@ def run_pipeline(
     closing = contextlib.ExitStack()
     try:
         _say_whose_spark(spark, resolved)
-        most_lanes = lane_limit(settings, spark)
-        own = prepare(admin, source.group, plan.policy, settings, sources)
+        work = _work(pipeline, plan, settings, admin, spark, kafka_bytes)
+        own = work.prepare(sources)
         clock = open_clock(kafka, source.group, own, settings)
         topics = Topics(sources, own.read)
         truth = Truth(admin, source.group, table_of(plan, source.group), settings.trust)
@@ -105,12 +102,8 @@ def run_pipeline(
         # From here on the group is touched: everything that can be refused has been.
         starting.before_joining()
         ends = admin.ends(_partitions(sources, source)) if until == "caught-up" else None
-        board = Board(most_lanes, limits_of(settings), ends, rounds_commit=rounds_commit(plan))
         events: Events = queue.SimpleQueue()
-        desk = open_desk(settings, spark, events)
-        live = None if desk is None else desk.address
-        job = jobs_of(plan_bytes, kafka_bytes, live, own, settings, run)
-        lanes = Lanes(spark, source.group, job, events.put, desk)
+        board, lanes = work.open(ends, own, topics, run, events)
         tally = Tally(source.group, settings.idle_notice)
         lookout = Lookout(admin, topics, source.pattern, settings.stall_after, events.put)
         committer = Committer(board, starting.metadata)
@@ -126,7 +119,7 @@ def run_pipeline(
                 Rewinder(board, starting, events.put),
                 Bulletin(run.run_id, tally, lookout, committer, publish),
                 clock,
-                open_purse(settings, is_live=desk is not None),
+                open_purse(settings, is_live=lanes.is_live),
                 open_backer(
                     plan,
                     kafka,
@@ -175,6 +168,15 @@ def _say_whose_spark(spark: Spark, resolved: Resolved) -> None:
         )
 
 
+def _work(
+    pipeline: Pipeline, plan: Plan, settings: Settings, admin: Admin, spark: Spark, kafka: bytes
+) -> Records | Frames:
+    """Return what makes the board and the lanes: of records, or of DataFrames."""
+    if pipeline.frames is not None:
+        return Frames(pipeline.frames, plan, pipeline.source, settings, admin, spark, kafka)
+    return Records(plan, pipeline.source, settings, admin, spark, kafka)
+
+
 def _check_words(until: str, retries: str) -> None:
     if until not in ("stopped", "caught-up"):
         raise SettingsError(f"until={until!r} is unknown", 'choose "stopped" or "caught-up"')
@@ -205,6 +207,8 @@ def _partitions(topics: Mapping[str, TopicInfo], source: Source) -> list[Partiti
 def _guarantee(pipeline: Pipeline, plan: Plan, topics: Mapping[str, TopicInfo]) -> str:
     counts = {name: len(_partitions({name: info}, pipeline.source)) for name, info in topics.items()}
     names = ", ".join(f"{name} ({counted(count, 'partition')})" for name, count in counts.items())
+    if pipeline.frames is not None:
+        return frames_sentence(plan, names, pipeline.source.group)
     order = {"partition": ", in order per partition", "key": ", in order per key", "none": ", in no order"}[plan.order]
     but = " (but for records that failed)" if plan.policy.gives_up_order and plan.order != "none" else ""
     return (

@@ -89,6 +89,40 @@ class Spark:
             raise RoundDied("the round's task gave no answer")
         return answers[0]
 
+    def describe(self, lane: str, description: str) -> None:
+        """Let the jobs of the calling thread belong to a lane, under a name that people see in Spark's pages."""
+        self._session.sparkContext.setJobGroup(lane, description, interruptOnCancel=False)
+
+    @property
+    def session(self) -> SparkSession:
+        """The session itself: for DataFrames."""
+        return self._session
+
+    def progress(self, lane: str) -> tuple[int, int] | None:
+        """Return how many tasks of the lane's running stages are done, of how many; None where nothing runs."""
+        tracker = self._session.sparkContext.statusTracker()
+        stages = [
+            found
+            for job in tracker.getJobIdsForGroup(lane)
+            if (info := tracker.getJobInfo(job)) is not None and info.status == "RUNNING"
+            for stage in info.stageIds
+            if (found := tracker.getStageInfo(stage)) is not None and found.numActiveTasks
+        ]
+        return (sum(one.numCompletedTasks for one in stages), sum(one.numTasks for one in stages)) if stages else None
+
+    def explain(self, error: Exception) -> str:
+        """Return the one line of Spark's error that says most."""
+        from pyspark.errors import PySparkException, PythonException  # noqa: PLC0415  # slow to import, needed on failure only
+
+        text = str(error)
+        if isinstance(error, PythonException):
+            return _last_line(text)  # what a UDF raised
+        return text.splitlines()[0] if isinstance(error, PySparkException) and text else _root_cause(text)
+
+    def cause(self, error: Exception) -> Exception:
+        """Tell a dead worker from a task that raised and from a Spark that is gone."""
+        return self._explain(error)
+
     def run_everywhere(self, task: Task, job: bytes) -> None:
         """Run a task once in about every idle worker. Best effort: for closing what they hold."""
         with contextlib.suppress(Exception):
@@ -172,6 +206,8 @@ def _own_settings(master: str, *, debug: bool) -> dict[str, str]:
         "spark.sql.ui.retainedExecutions": "20",
         # Without it every job waits about 40 ms for loopback TCP between the JVM and its Python worker.
         "spark.python.unix.domain.socket.enabled": "true",
+        # A UDF of a DataFrame may come from a module beside the program, which a plain worker does not find.
+        "spark.executorEnv.PYTHONPATH": ":".join(_own_paths()),
     }
     if master.startswith("local"):
         settings |= {
@@ -193,6 +229,13 @@ def _refuse_missing_python(master: str, executable: str) -> None:
     """Without it every round would end at once: say so before Spark starts, where the workers are on this machine."""
     if master.startswith("local") and shutil.which(executable) is None:
         raise SettingsError(f"PYSPARK_PYTHON={executable} is no Python that runs", _WORKER_PYTHON)
+
+
+def _own_paths() -> list[str]:
+    """Return where Python finds the user's own modules, without the installation, which workers have themselves."""
+    places = [Path(entry).absolute() if entry else Path.cwd() for entry in sys.path]
+    installed = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
+    return [str(place) for place in places if not installed & {place.resolve(), *place.resolve().parents}]
 
 
 _MASTERS = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|(spark|k8s)://.+|yarn")

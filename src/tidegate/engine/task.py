@@ -22,7 +22,7 @@ from tidegate.engine.wire import encode_outcome
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.reader import worker_reader
 from tidegate.kafka.writer import worker_writer
-from tidegate.logs import Format, log_to_stderr_in_worker
+from tidegate.logs import WorkerLog
 from tidegate.records import Lease, Outcome
 from tidegate.steps import Plan
 
@@ -40,16 +40,13 @@ class Job:
     """The cluster, pickled as functions are: it may hold a callback, and it holds secrets."""
     group: str
     import_path: tuple[str, ...]
-    log_level: int
+    log: WorkerLog
     live: LiveAddress | None = None
     own_topics: Mapping[str, int] = field(default_factory=dict)
     """The group's own topics and how many partitions each has."""
     delays: Mapping[str, float] = field(default_factory=dict)
     """Those of them that are read: their delays, 0 for the redrive topic."""
     rate: float = 0.0
-    run: str = ""
-    """The run's id, for log lines."""
-    log_format: Format = "text"
     trace_headers: bool = True
 
 
@@ -84,7 +81,7 @@ def close_task(_job: bytes, _attempt: int) -> tuple[bytes, bool]:
 
 
 def _begin(job: Job) -> Round:
-    log_to_stderr_in_worker(job.log_level, job.log_format, {"group": job.group, "run": job.run})
+    job.log.begin()
     pass_traces(wanted=job.trace_headers)
     _extend_import_path(job.import_path)
     plan: Plan = _plans.load(job.plan)

@@ -90,6 +90,11 @@ class PlainDecoder:
         self._reader = reader
         self._read = _schemas().read
 
+    @property
+    def frame_schema(self) -> Any:
+        """The schema that values have, for DataFrame pipelines."""
+        return self._schema if self._reader is None else self._reader
+
     def __call__(self, value: bytes | None) -> Any:
         """Decode one value."""
         if value is None:
@@ -110,6 +115,11 @@ class RegistryDecoder:
         self._registry = registry
         self._reader = reader
         self._read = _schemas().read
+
+    @property
+    def frame_schema(self) -> Any:
+        """The schema that values have, for DataFrame pipelines; None where each value has its own."""
+        return self._reader
 
     def __call__(self, value: bytes | None) -> Any:
         """Decode one value."""

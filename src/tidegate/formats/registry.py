@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from tidegate.durations import seconds
 from tidegate.errors import SettingsError
 from tidegate.secrets import Secret
-from tidegate.settings import seconds
 from tidegate.tls import Tls
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from tidegate.durations import seconds
 from tidegate.errors import BrokerUnreachable, DeliveryFailed, SettingsError, TidegateError
 from tidegate.kafka.writer import Ack, Writer
 from tidegate.ops.cluster import chosen_cluster
 from tidegate.records import Partition
-from tidegate.settings import seconds
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from tidegate.durations import rate_per_second
 from tidegate.errors import DeliveryFailed, SettingsError, TidegateError
 from tidegate.names import is_own, redrive_topic
 from tidegate.ops.cluster import chosen_cluster
 from tidegate.ops.dead_letters import DeadTopic, Place, check_limit, make_filter
 from tidegate.ops.redrive_writer import Pace, Sending, made_redrive_topic, writer_for
 from tidegate.records import counted
-from tidegate.settings import rate_per_second
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

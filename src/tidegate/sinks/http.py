@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tidegate.context import current, current_ids, trace_headers
+from tidegate.durations import seconds
 from tidegate.errors import Reject, SettingsError, Unavailable, Undecodable
 from tidegate.secrets import Secret
-from tidegate.settings import seconds
 from tidegate.sinks.objects import AsyncSink
 from tidegate.steps import refuse_async
 from tidegate.tls import Tls

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 
+from tidegate.durations import seconds
 from tidegate.errors import BrokerUnreachable, GroupMissing
 from tidegate.history.rows import CommitRow, FailureRow, OffsetRow, RunRow
 from tidegate.ops.dead_letters import DeadLetter, make_filter
 from tidegate.ops.model import GroupLag, LagPoint, Verdict
 from tidegate.ops.offsets import GroupOffsets, load_offsets
 from tidegate.records import Partition
-from tidegate.settings import seconds
 from tidegate.web.answers import answer
 from tidegate.web.desk import Desk
 from tidegate.web.fields import (
