@@ -95,6 +95,15 @@ def current() -> Record:
     )
 
 
+def current_id() -> str:
+    """Return the stable id of the record in hand, without making all of the record."""
+    hand = _hand.get()
+    if hand is None or hand.message is None or hand.copy is not None:
+        return current().stable_id
+    message = hand.message
+    return f"{hand.group}:{message.topic()}:{message.partition()}:{message.offset()}{hand.suffix}"
+
+
 def in_hand() -> Hand:
     """Return the hand itself, for sinks of ours that add to its outputs."""
     hand = _hand.get()

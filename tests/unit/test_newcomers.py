@@ -189,7 +189,7 @@ def test_a_mistake_is_one_sentence(mistake: Mistake, folder: Path) -> None:
 
 EXTRAS = [
     # the program's line                                     the module     the extra
-    ("p = tg.from_kafka('o', group='b').sink(tg.http('http://x'))", "aiohttp", "tidegate[http]"),
+    ("p = tg.from_kafka('o', group='b').sink(tg.http('http://x'))", "httptools", "tidegate[http]"),
     (
         "p = tg.from_kafka('o', group='b').sink(tg.postgres('postgresql://x', table='t'))",
         "psycopg",

@@ -17,7 +17,7 @@ from tidegate.errors import SettingsError
 from tidegate.pipeline import Pipeline, is_loading
 
 _PACKAGE = str(Path(tidegate.__file__).parent)
-_TAKEN = ("tidegate", "pyspark", "confluent_kafka", "pyarrow", "pandas", "orjson", "aiohttp", "psycopg")
+_TAKEN = ("tidegate", "pyspark", "confluent_kafka", "pyarrow", "pandas", "orjson", "httptools", "psycopg")
 _EXAMPLE = "invoices = tg.from_kafka(...).sink(...)"
 _UNEXPECTED = re.compile(r"(?:Pipeline\.)?(\w+)\(\) got an unexpected keyword argument '(\w+)'")
 _CALLED = re.compile(r"(\w+)\(\) (?:missing|takes)")

@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -63,7 +64,7 @@ class Pool(ABC):
         self._group = group
         self.taken = [0] * len(plan.sinks)
         """How many values each sink has taken, in this round."""
-        self._ended: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[list[Job]] = queue.SimpleQueue()
         self._seconds = 0.0
         self.can_cancel = False
         """Whether an attempt that takes too long is ended by the pool itself."""
@@ -79,11 +80,11 @@ class Pool(ABC):
 
     def ended(self, wait_seconds: float = 0.0) -> list[Job]:
         """Return the attempts that have ended, waiting so long for the first."""
-        found = []
+        found: list[Job] = []
         with contextlib.suppress(queue.Empty):
-            found.append(self._ended.get(timeout=wait_seconds) if wait_seconds > 0 else self._ended.get_nowait())
+            found += self._ended.get(timeout=wait_seconds) if wait_seconds > 0 else self._ended.get_nowait()
             while True:
-                found.append(self._ended.get_nowait())
+                found += self._ended.get_nowait()
         return found
 
     @abstractmethod
@@ -120,7 +121,7 @@ class ThreadPool(Pool):
         while (job := self._given.get()) is not None:
             job.ended = self._run_list(job, hand, runner) if self.plan.batch else [self._run(job, hand, runner)]
             hand.message = None
-            self._ended.put(job)
+            self._ended.put([job])
 
     @staticmethod
     def _run(job: Job, hand: Hand, runner: Runner) -> Ended:
@@ -168,19 +169,30 @@ class ThreadPool(Pool):
 
 
 class LoopPool(Pool):
-    """One event loop in a thread of its own."""
+    """One event loop in a thread of its own.
+
+    Waking a thread costs as much as half a request: jobs go to the loop together, all that were submitted until it
+    looks, and what ended in one turn of the loop comes back together.
+    """
 
     def __init__(self, plan: Plan, group: str) -> None:
         super().__init__(plan, group)
         self.can_cancel = True
         self._free: list[tuple[Hand, AsyncRunner]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._given: deque[Job] = deque()
+        self._is_called = False
+        """Whether the loop will look at what is given."""
+        self._finished: list[Job] = []
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self._serve, name="tidegate-loop", daemon=True).start()
 
     def submit(self, job: Job) -> None:
         """Begin it on the loop."""
-        self.loop.call_soon_threadsafe(self._begin, job)
+        self._given.append(job)
+        if not self._is_called:
+            self._is_called = True
+            self.loop.call_soon_threadsafe(self._begin_given)
 
     def close(self) -> None:
         """Let the loop end."""
@@ -190,10 +202,16 @@ class LoopPool(Pool):
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
-    def _begin(self, job: Job) -> None:
-        task = self.loop.create_task(self._run(job))
-        self._tasks.add(task)  # the loop itself keeps only a weak reference
-        task.add_done_callback(self._tasks.discard)
+    def _begin_given(self) -> None:
+        self._is_called = False  # first: what is given from now on calls again
+        while self._given:
+            task = self.loop.create_task(self._run(self._given.popleft()))
+            self._tasks.add(task)  # the loop itself keeps only a weak reference
+            task.add_done_callback(self._tasks.discard)
+
+    def _hand_over(self) -> None:
+        finished, self._finished = self._finished, []
+        self._ended.put(finished)
 
     async def _run(self, job: Job) -> None:
         hand, runner = self._free.pop() if self._free else self._make()
@@ -204,7 +222,9 @@ class LoopPool(Pool):
             job.ended = await self._run_list(job, hand, runner)
         hand.message = None
         self._free.append((hand, runner))
-        self._ended.put(job)
+        if not self._finished:
+            self.loop.call_soon(self._hand_over)
+        self._finished.append(job)
 
     async def _run_one(self, attempt: Attempt, hand: Hand, runner: AsyncRunner) -> Ended:
         taken, ended = runner.taken_by_me, Ended(attempt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tidegate.context import current, current_ids, trace_headers
+from tidegate.context import current_id, current_ids, trace_headers
 from tidegate.durations import seconds
 from tidegate.errors import Reject, SettingsError, Unavailable, Undecodable
 from tidegate.secrets import Secret
@@ -21,13 +22,14 @@ from tidegate.steps import refuse_async
 from tidegate.tls import Tls
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
+    from tidegate.sinks.http_client import Answer, HttpClient
 
 Text = str | Callable[[Any], str]
 HeaderValues = Mapping[str, str | Secret | Callable[[Any], str]]
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 SHOWN_CHARACTERS = 300
+CONNECT_SECONDS = 5.0
 _AWAY = {429, 503}
 _MAY_PASS = {408, 425}
 _MOST_TRACE_BYTES = 4096
@@ -63,24 +65,21 @@ class Http:
         return f"http {self.method} {url}"
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "_session"}
+        return {name: value for name, value in self.__dict__.items() if name != "_client"}
 
     async def open(self) -> None:
-        """Make the connections' pool, on the loop that uses it."""
-        import aiohttp  # noqa: PLC0415  # an extra: only who uses this sink needs it
+        """Make the client, on the loop that uses it."""
+        from tidegate.sinks.http_client import HttpClient  # noqa: PLC0415  # needs an extra: only who uses this sink has it
 
-        connector = aiohttp.TCPConnector(
-            limit=self.connections, ssl=self.tls.context() if self.tls is not None else True, keepalive_timeout=30
-        )
-        self._session: ClientSession = aiohttp.ClientSession(
-            connector=connector,
-            timeout=aiohttp.ClientTimeout(total=self.timeout, sock_connect=min(self.timeout, 5.0)),
-            auto_decompress=True,
+        self._client: HttpClient = HttpClient(
+            connections=self.connections,
+            tls=self.tls.context() if self.tls is not None else None,
+            connect_seconds=min(self.timeout, CONNECT_SECONDS),
         )
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._session.close()
+        await self._client.close()
 
     async def write(self, value: Any) -> None:
         """Send one value; anything but a 2xx fails the record."""
@@ -89,30 +88,27 @@ class Http:
     async def call(self, value: Any) -> Any:
         """Send one value and return what the server answered: JSON decoded, anything else as bytes."""
         # Not the key of a sink's request: a server may serve both.
-        return _decoded(*await self._send(value, self._repeat_key(value) + "/step"))
+        return _decoded(await self._send(value, self._repeat_key(value) + "/step"))
 
-    async def _send(self, value: Any, key: str) -> tuple[str, bytes]:
-        """Send one value; return the type of the answer and its content."""
-        import aiohttp  # noqa: PLC0415  # as above
+    async def _send(self, value: Any, key: str) -> Answer:
+        """Send one value; return the answer, which is a 2xx."""
+        from tidegate.sinks.http_client import NoHttp, NotSendable  # noqa: PLC0415  # as above
 
         url = self.url if isinstance(self.url, str) else self.url(value)
+        body, headers = self._body(value), self._headers(value, key)
         try:
-            async with self._session.request(
-                self.method, url, data=self._body(value), headers=self._headers(value, key), allow_redirects=False
-            ) as response:
-                content = await response.read()
-                _check(response, content, url)
-                return response.content_type, content
-        except (aiohttp.ServerTimeoutError, TimeoutError) as error:
-            if isinstance(error, aiohttp.ConnectionTimeoutError):
-                raise Unavailable(f"{url} cannot be reached: no connection in time") from error
+            async with asyncio.timeout(self.timeout):
+                answer = await self._client.request(self.method, url, body, headers)
+        except TimeoutError as error:
             raise HttpTimeout(f"{url} gave no answer within {self.timeout:g}s") from error
-        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+        except OSError as error:  # no connection, no such name, a refused certificate, or it broke
             raise Unavailable(f"{url} cannot be reached: {str(error) or type(error).__name__}") from error
-        except aiohttp.InvalidURL as error:
-            raise Reject(f"{url!r} is no address") from error
-        except aiohttp.ClientError as error:  # what answered speaks no HTTP
+        except NotSendable as error:
+            raise Reject(str(error)) from error
+        except NoHttp as error:
             raise HttpError(f"{url} answered what is no HTTP: {error}", 0) from error
+        _check(answer, url)
+        return answer
 
     def _body(self, value: Any) -> bytes | None:
         made = value if self.body is None else self.body(value)
@@ -143,7 +139,7 @@ class Http:
     def _repeat_key(self, value: Any) -> str:
         """The same for every attempt at the same record, and for no other."""
         ids = current_ids()  # of a list's values
-        stable = hashlib.blake2b("\n".join(ids).encode(), digest_size=16).hexdigest() if ids else current().stable_id
+        stable = hashlib.blake2b("\n".join(ids).encode(), digest_size=16).hexdigest() if ids else current_id()
         return stable if self.key is None else f"{stable}:{self.key(value)}"
 
 
@@ -213,9 +209,9 @@ def _made(  # the options of the two functions above
     key: Callable[[Any], str] | None,
 ) -> Http:
     try:
-        import aiohttp  # noqa: F401, PLC0415  # only to see that it is there
+        import httptools  # noqa: F401, PLC0415  # only to see that it is there
     except ImportError:
-        raise SettingsError("tg.http needs aiohttp", "install it: pip install 'tidegate[http]'") from None
+        raise SettingsError("tg.http needs httptools", "install it: pip install 'tidegate[http]'") from None
     if isinstance(url, str) and not url.startswith(("http://", "https://")):
         raise SettingsError(f"http({url!r}) is no address", 'write it like "http://localhost:8080/orders"')
     for name, one in (("url", url), ("body", body), ("key", key), *(headers or {}).items()):
@@ -225,15 +221,15 @@ def _made(  # the options of the two functions above
     return Http(url, method.upper(), dict(headers or {}), body, seconds(timeout), tls, connections, key)
 
 
-def _check(response: ClientResponse, content: bytes, url: str) -> None:
+def _check(answer: Answer, url: str) -> None:
     """Turn anything but a 2xx into the error that chooses the record's way."""
-    status = response.status
+    status = answer.status
     if 200 <= status < 300:
         return
-    shown = content[:SHOWN_CHARACTERS].decode("utf-8", "replace").strip()
+    shown = answer.text(SHOWN_CHARACTERS)
     what = f"{url} answered {status}" + (f": {shown}" if shown else "")
     if status in _AWAY:
-        raise Unavailable(what, retry_after=_retry_after(response.headers.get("Retry-After")))
+        raise Unavailable(what, retry_after=_retry_after(answer.header(b"retry-after")))
     if status in _MAY_PASS or status >= 500:
         raise HttpError(what, status)
     raise Reject(what)
@@ -253,10 +249,10 @@ def _retry_after(given: str | None) -> float | None:
     return max(0.0, (aware - datetime.now(UTC)).total_seconds())
 
 
-def _decoded(content_type: str, content: bytes) -> Any:
-    if content_type != "application/json" or not content:
-        return content
+def _decoded(answer: Answer) -> Any:
+    if answer.content_type != "application/json" or not answer.content:
+        return answer.content
     try:
-        return orjson.loads(content)
+        return orjson.loads(answer.content)
     except ValueError as error:
         raise Undecodable(f"the server's answer is no JSON: {error}") from error

@@ -55,6 +55,9 @@ def start_in_thread(app: FastAPI, host: str = "127.0.0.1", port: int = 0) -> Run
     config = uvicorn.Config(
         app,
         lifespan="on",
+        # Whatever else is installed: by default the server would choose other parts where it finds them.
+        http="h11",
+        loop="asyncio",
         log_config=None,
         log_level="warning",
         access_log=False,

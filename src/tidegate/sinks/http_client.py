@@ -1,0 +1,393 @@
+"""An HTTP/1.1 client for a worker's event loop: connections are kept, each carries one request at a time.
+
+asyncio moves the bytes, httptools (the parser of Node.js) reads the answers. A client for every purpose costs four
+times as much per request, which is most of what a record costs that goes to a server: docs/decisions says more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import socket
+import ssl
+import zlib
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import cast
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+
+import httptools
+
+KEPT_SECONDS = 30.0
+"""An idle connection is closed after so long: servers close theirs after a minute or so."""
+_SECOND_ADDRESS_SECONDS = 0.25
+_AGENT = "tidegate"
+
+
+class NoConnection(OSError):
+    """There was no connection in time."""
+
+
+class Lost(OSError):
+    """The connection broke before the answer was there. `has_begun`: a part of it was."""
+
+    def __init__(self, why: str, *, has_begun: bool) -> None:
+        super().__init__(why)
+        self.has_begun = has_begun
+
+
+class NoHttp(Exception):
+    """What answered speaks no HTTP."""
+
+
+class NotSendable(ValueError):
+    """An address that is none, or a header that no server may be sent."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a request goes."""
+
+    host: str
+    port: int
+    is_tls: bool
+    target: str
+    """Path and query, as the request's first line has them."""
+    name: str
+    """What the header Host says."""
+    authorization: str | None
+    """From a user and a password in the address."""
+
+    @property
+    def server(self) -> tuple[str, int, bool]:
+        """Requests with the same one may share a connection."""
+        return self.host, self.port, self.is_tls
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server said."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    content: bytes
+
+    def header(self, wanted: bytes) -> str | None:
+        """Return a header by its name in small letters."""
+        return next((value.decode("latin-1") for name, value in self.headers if name.lower() == wanted), None)
+
+    @property
+    def content_type(self) -> str:
+        """What the content is, without its parameters."""
+        return (self.header(b"content-type") or "").split(";", 1)[0].strip().lower()
+
+    def text(self, most: int) -> str:
+        """Return the beginning of the content, for people."""
+        return self.content[:most].decode("utf-8", "replace").strip()
+
+
+class HttpClient:
+    """Sends requests; at most `connections` are on their way at a time, the others wait."""
+
+    def __init__(self, *, connections: int, tls: ssl.SSLContext | None, connect_seconds: float) -> None:
+        self._tls = tls
+        self._connect_seconds = connect_seconds
+        self._room = asyncio.Semaphore(connections)
+        self._idle: dict[tuple[str, int, bool], deque[_Connection]] = {}
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    async def request(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+        """Send one request and return the whole answer. Whoever calls sets the time limit, by cancelling."""
+        place = place_of(url)
+        data = written(method, place, body, headers)
+        async with self._room:
+            kept = self._kept(place.server)
+            if kept is not None:
+                try:
+                    return await self._ask(kept, place.server, data, method)
+                except Lost as lost:
+                    # A server may close a kept connection at the moment in which it is used: that says nothing
+                    # about the server. Where the answer had begun it does.
+                    if lost.has_begun:
+                        raise
+            return await self._ask(await self._connect(place), place.server, data, method)
+
+    async def close(self) -> None:
+        """Close the connections that nobody uses."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        closing = [one for idle in self._idle.values() for one in idle]
+        self._idle.clear()
+        for connection in closing:
+            connection.close()
+        await asyncio.gather(*(one.wait_closed() for one in closing))
+
+    async def _ask(self, connection: _Connection, server: tuple[str, int, bool], data: bytes, method: str) -> Answer:
+        try:
+            answer = await connection.ask(data, is_head=method == "HEAD")
+        except BaseException:
+            connection.abort()  # its answer may still come: nobody else may get it
+            raise
+        if connection.is_reusable:
+            self._keep(connection, server)
+        else:
+            connection.close()
+        return answer
+
+    async def _connect(self, place: Place) -> _Connection:
+        loop = asyncio.get_running_loop()
+        if place.is_tls and self._tls is None:
+            self._tls = ssl.create_default_context()
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                _, connection = await loop.create_connection(
+                    _Connection,
+                    place.host,
+                    place.port,
+                    ssl=self._tls if place.is_tls else None,
+                    happy_eyeballs_delay=_SECOND_ADDRESS_SECONDS,
+                )
+        except TimeoutError as error:
+            raise NoConnection("no connection in time") from error
+        return connection
+
+    def _kept(self, server: tuple[str, int, bool]) -> _Connection | None:
+        """Return the connection that was used last: its server has had the least time to close it."""
+        idle = self._idle.get(server)
+        while idle:
+            connection = idle.pop()
+            if connection.is_reusable:
+                return connection
+            connection.close()
+        return None
+
+    def _keep(self, connection: _Connection, server: tuple[str, int, bool]) -> None:
+        self._idle.setdefault(server, deque()).append(connection)
+        connection.idle_since = connection.loop.time()
+        if self._sweeping is None:
+            self._sweeping = connection.loop.call_later(KEPT_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - KEPT_SECONDS
+        for server, idle in list(self._idle.items()):
+            while idle and (idle[0].idle_since <= oldest or not idle[0].is_reusable):
+                idle.popleft().close()
+            if not idle:
+                del self._idle[server]
+        self._sweeping = loop.call_later(KEPT_SECONDS / 3, self._sweep) if self._idle else None
+
+
+class _Connection(asyncio.Protocol):
+    """One connection. httptools calls the methods that begin with `on_`."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.idle_since = 0.0
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._gone = self.loop.create_future()
+        self._waiter: asyncio.Future[Answer] | None = None
+        self._is_good = True
+        self._is_head = self._has_begun = self._has_head = self._has_length = False
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._content: list[bytes] = []
+
+    # --- for the client
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether another request may be sent."""
+        return self._is_good and self._transport is not None and not self._transport.is_closing()
+
+    def ask(self, data: bytes, *, is_head: bool) -> asyncio.Future[Answer]:
+        """Send a request; the answer comes later."""
+        self._waiter = self.loop.create_future()
+        self._is_head, self._has_begun, self._has_head = is_head, False, False
+        if self._transport is None or self._transport.is_closing():
+            self._fail(Lost("the server closed the connection", has_begun=False))
+        else:
+            self._transport.write(data)
+        return self._waiter
+
+    def close(self) -> None:
+        """Close it in good order."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self._is_good = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_closed(self) -> None:
+        """Wait until it is closed."""
+        await asyncio.wait([self._gone], timeout=1.0)
+
+    # --- for asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        if self._waiter is None:  # nobody has asked: this server and we do not speak of the same request
+            self.abort()
+            return
+        self._has_begun = True
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._is_good = False
+        except httptools.HttpParserError as error:
+            self._fail(NoHttp(str(error)))
+            self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_good = False
+        if not self._gone.done():
+            self._gone.set_result(None)
+        if self._has_head and not self._has_length and error is None:
+            self.on_message_complete()  # an answer without a length ends with its connection
+        else:
+            why = str(error) if error is not None and str(error) else "the server closed the connection"
+            self._fail(Lost(why, has_begun=self._has_begun))
+
+    # --- for httptools
+
+    def on_message_begin(self) -> None:
+        if self._waiter is None:
+            self._is_good = False  # a second answer to one request
+        self._headers, self._content = [], []
+        self._has_head = self._has_length = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name, value))
+        if name.lower() in (b"content-length", b"transfer-encoding"):
+            self._has_length = True
+
+    def on_headers_complete(self) -> None:
+        self._has_head = True
+        if self._is_head:
+            self._is_good = False  # the parser waits for a content that a HEAD never brings
+            self._finish()
+
+    def on_body(self, content: bytes) -> None:
+        self._content.append(content)
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if 100 <= status < 200 and status != 101:
+            self._has_head = False
+            return  # only a notice: the answer follows
+        self._finish()
+
+    def _finish(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if not self._parser.should_keep_alive():
+            self._is_good = False
+        if waiter is not None and not waiter.done():
+            try:
+                content = _plain(b"".join(self._content), self._headers)
+            except zlib.error as error:
+                waiter.set_exception(NoHttp(f"its content is not encoded as it says: {error}"))
+            else:
+                waiter.set_result(Answer(self._parser.get_status_code(), self._headers, content))
+
+    def _fail(self, error: Exception) -> None:
+        waiter, self._waiter = self._waiter, None
+        self._is_good = False
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(error)
+
+
+def _plain(content: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Undo an encoding that nobody asked for: some servers always have one."""
+    for name, value in headers:
+        if name.lower() == b"content-encoding" and value.strip().lower() in (b"gzip", b"x-gzip", b"deflate"):
+            return zlib.decompress(content, wbits=47)
+    return content
+
+
+# --- pure -----------------------------------------------------------------------------------------
+
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_LONE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_NOT_QUOTED = "/%:@!$&'()*+,;=~[]?"
+
+
+@lru_cache(maxsize=1024)
+def place_of(url: str) -> Place:
+    """Understand an address; what has no place in one is quoted, what is quoted stays."""
+    try:
+        parts = urlsplit(url.strip())
+        port, host = parts.port, parts.hostname
+    except ValueError as error:
+        raise NotSendable(f"{url!r} is no address: {error}") from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise NotSendable(f"{url!r} is no address")
+    is_tls = parts.scheme == "https"
+    name = _host_name(url, host)
+    shown = f"[{name}]" if ":" in name else name
+    return Place(
+        name,
+        port or (443 if is_tls else 80),
+        is_tls,
+        _quoted(parts.path or "/") + (f"?{_quoted(parts.query)}" if parts.query else ""),
+        shown if port is None else f"{shown}:{port}",
+        _authorization(parts),
+    )
+
+
+def _host_name(url: str, host: str) -> str:
+    if host.isascii():
+        return host
+    try:
+        return host.encode("idna").decode("ascii")
+    except UnicodeError as error:
+        raise NotSendable(f"{url!r} is no address: {error}") from error
+
+
+def _quoted(text: str) -> str:
+    return quote(_LONE_PERCENT.sub("%25", text), safe=_NOT_QUOTED)
+
+
+def _authorization(parts: SplitResult) -> str | None:
+    if parts.username is None:
+        return None
+    user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return "Basic " + base64.b64encode(user.encode()).decode("ascii")
+
+
+def written(method: str, place: Place, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+    """Return a request as bytes."""
+    lines = [f"{method} {place.target} HTTP/1.1", f"Content-Length: {0 if body is None else len(body)}"]
+    given = {name.lower() for name in headers}
+    for name, value in (("Host", place.name), ("User-Agent", _AGENT), ("Accept", "*/*")):
+        if name.lower() not in given:
+            lines.append(f"{name}: {value}")
+    if place.authorization is not None and "authorization" not in given:
+        lines.append(f"Authorization: {place.authorization}")
+    for name, value in headers.items():
+        refuse_name(name)
+        lines.append(f"{name}: {value}")
+    head = "\r\n".join(lines)
+    # A line break inside a value would be a header, or a request, that nobody wrote.
+    if head.count("\r") != len(lines) - 1 or head.count("\n") != len(lines) - 1 or "\0" in head:
+        raise NotSendable("a header's value holds a line break or a zero byte")
+    return head.encode() + b"\r\n\r\n" + (body or b"")
+
+
+@lru_cache(maxsize=256)
+def refuse_name(name: str) -> None:
+    """Refuse what is no header's name, and those that the client writes itself."""
+    if _NAME.fullmatch(name) is None:
+        raise NotSendable(f"{name!r} is no name of a header")
+    if name.lower() in ("content-length", "transfer-encoding", "connection"):
+        raise NotSendable(f"the header {name} is written by Tidegate itself")
