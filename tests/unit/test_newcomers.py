@@ -93,6 +93,12 @@ PROGRAMS = [
         "app.py line 3: http: url=f is an async def",
     ),
     made(
+        "a header's name with its colon",
+        "p = tg.from_kafka('o', group='b').sink(tg.http('http://x', headers={'X-A:': 'b'}))",
+        "app.py line 2: http(headers=...): 'X-A:' is no name of a header",
+        "write it like",
+    ),
+    made(
         "a chain without a sink", "p = tg.from_kafka('o', group='b').map(print)", "no pipeline with a sink: p", ".sink("
     ),
     made("no pipeline", "", "app.py has no pipeline with a sink", "assign one to a name"),

@@ -216,9 +216,20 @@ def _made(  # the options of the two functions above
         raise SettingsError(f"http({url!r}) is no address", 'write it like "http://localhost:8080/orders"')
     for name, one in (("url", url), ("body", body), ("key", key), *(headers or {}).items()):
         refuse_async("http: {}", name, one)
+    _refuse_names(headers or {})
     if connections < 1:
         raise SettingsError(f"http(connections={connections})", "at least 1")
     return Http(url, method.upper(), dict(headers or {}), body, seconds(timeout), tls, connections, key)
+
+
+def _refuse_names(headers: HeaderValues) -> None:
+    from tidegate.sinks.http_client import NotSendable, refuse_name  # noqa: PLC0415  # needs the extra, as above
+
+    for name in headers:
+        try:
+            refuse_name(name)
+        except NotSendable as error:
+            raise SettingsError(f"http(headers=...): {error}", "write it like {'X-Source': 'billing'}") from None
 
 
 def _check(answer: Answer, url: str) -> None:
