@@ -78,9 +78,10 @@ chromium:
 jars: setup java
 	@$(BIN)/python -m tidegate.dev.jars
 
-# The schema registry that the tests use, once.
+# The schema registry that the tests use, and PostgreSQL's driver for Java, once.
 registry: setup java
 	@$(BIN)/python -m tests.registry_server
+	@$(BIN)/python -m tests.postgres_driver
 
 # Java's classes in the form that starts quickest, once: the tests start Spark a hundred times.
 archives: setup java

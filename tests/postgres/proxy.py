@@ -12,20 +12,27 @@ _COMMIT = b"Q\x00\x00\x00\x0bCOMMIT\x00"
 
 
 class Proxy:
-    """A socket in a folder of its own, as libpq looks for it; both directions are passed on by threads."""
+    """A socket in a folder of its own, as libpq looks for it; both directions are passed on by threads.
 
-    def __init__(self, folder: Path, server: Path) -> None:
+    Without a folder: a port of this machine, since Java knows no other sockets.
+    """
+
+    def __init__(self, folder: Path | None, server: Path) -> None:
         self.folder = folder
         self._server = str(server / ".s.PGSQL.5432")
         self.at_commit: Literal["pass", "lose the answer", "hang up", "fall silent"] = "pass"
         self.silent = threading.Event()
         self.hits = 0
-        self._listening = socket.socket(socket.AF_UNIX)
-        self._listening.bind(str(folder / ".s.PGSQL.5432"))
+        self._listening = socket.socket(socket.AF_INET if folder is None else socket.AF_UNIX)
+        self._listening.bind(("127.0.0.1", 0) if folder is None else str(folder / ".s.PGSQL.5432"))
         self._listening.listen()
         self._open: list[socket.socket] = [self._listening]
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
+
+    @property
+    def port(self) -> int:
+        return int(self._listening.getsockname()[1])
 
     def close(self) -> None:
         self.silent.clear()

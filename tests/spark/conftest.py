@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import tidegate as tg
+from tests import postgres_driver
 from tidegate.copies import Copy, read_headers
 from tidegate.dev.broker import Broker
 from tidegate.kafka.admin import Admin
@@ -39,6 +40,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.log.level", "OFF")
+        .config("spark.jars", str(postgres_driver.fetch()))
         .getOrCreate()
     )
     yield session

@@ -125,6 +125,28 @@ def test_rows_and_round_are_one_transaction_behind_jdbc(world: World, tmp_path: 
     assert {row[0] for row in tables} == {"ORDERS", "TIDEGATE_ROUNDS"}, "nothing is left over"
 
 
+def test_a_round_is_not_done_without_partitions_that_it_was_planned_over(
+    make_world: Callable[..., World], tmp_path: Path
+) -> None:
+    world, other = make_world(1), make_world(1)
+    world.produce(range(6))
+    other.produce(range(4))
+    writer = Failing(tg.write(lambda *_: None), 1)
+    both = tg.from_kafka([world.topic, other.topic], group=world.group, kafka=world.kafka)
+    assert world.run(both.dataframe(keep).sink(tg.write(writer))).exit_code == 3
+
+    one = world.pipeline().dataframe(keep).sink(tg.parquet(str(tmp_path / "out")))
+    with pytest.raises(tg.SettingsError, match=f"planned over {other.topic}\\[0\\], too, and may have been written"):
+        world.run(one)
+    assert (stored(world).mark, stored(world).planned is not None) == (0, True)
+
+    # Once the other has left the round, by a rewind, the round is done without it, under its name.
+    tg.rewind(world.group, to="beginning", topic=other.topic, kafka=world.kafka)
+    assert world.run(one).settled == 6
+    assert stored(world).finished == writer.rounds[0].id
+    assert world.run(both.dataframe(keep).sink(tg.write(writer))).settled == 4
+
+
 def test_a_database_that_is_not_there_is_unavailable(world: World, tmp_path: Path) -> None:
     world.produce(range(3))
     control = tg.Control()
@@ -209,6 +231,21 @@ def test_a_second_process_waits_for_its_turn(world: World, tmp_path: Path, caplo
     assert report.settled == 5
 
 
+def test_a_spare_that_waits_stops_when_it_is_asked_to(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.produce(range(5))
+    other = Consumer({"bootstrap.servers": world.kafka.bootstrap, "group.id": world.group})
+    other.subscribe([world.topic])
+    wait_until(lambda: other.poll(0.1) is None and bool(other.assignment()), within=60, what="the other one's turn")
+    beside = Beside(lambda: wait_until(lambda: "waits for its turn" in caplog.text, within=60, what="the waiting"))
+    report = world.run(world.pipeline().dataframe(keep).sink(tg.parquet(str(tmp_path / "out"))))
+    beside.check()
+    other.close()
+    assert (report.exit_code, report.settled, report.marks) == (0, 0, {})
+    assert world.mark() is None
+
+
 def test_a_worker_that_dies_while_it_reads_is_replaced_and_the_round_read_again(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +276,12 @@ def test_a_failure_is_told_in_the_words_of_whoever_failed(world: World) -> None:
         raise ValueError("no good at all")
 
     said = []
-    for function in (wrong_column, lambda df: df.mapInArrow(no_good, df.schema), lambda _df: None):
+
+    def bad_too_late(df: Any) -> Any:
+        last = df.groupBy("topic", "partition").agg({"offset": "max"}).withColumnRenamed("max(offset)", "offset")
+        return tg.bad(last, "offset > 0", "too many")
+
+    for function in (wrong_column, lambda df: df.mapInArrow(no_good, df.schema), lambda _df: None, bad_too_late):
         report = world.run(world.pipeline().dataframe(function).sink(tg.write(lambda df, _: df.count())))
         assert report.failure is not None
         said.append(report.failure.message)
@@ -247,6 +289,7 @@ def test_a_failure_is_told_in_the_words_of_whoever_failed(world: World) -> None:
     assert "`amount`" in said[0]
     assert said[1].endswith("ValueError: no good at all")
     assert "returned NoneType; return the DataFrame to be written" in said[2]
+    assert said[3].endswith("call it before you aggregate"), "the other records of the row would be lost"
     assert world.mark() == 0
 
 

@@ -167,6 +167,45 @@ def test_a_run_until_caught_up_ends_at_the_ends_that_it_began_with() -> None:
     assert table.board.has_caught_up
 
 
+def test_a_planned_round_is_done_whole_wherever_the_run_is_to_end() -> None:
+    """The second is a topic of the group's own: its end is not known before the first has reached its own."""
+    table = Table(Position(3, planned=planned(9)), Position(0, planned=planned(4)), ends={A: 9})
+    assert table.board.owned[B].has_reached_end
+    table.end(table.lease())
+    assert table.marks == [9, 4]
+
+
+def test_nothing_is_planned_while_a_partition_at_its_end_is_not_committed() -> None:
+    table = Table(Position(0), Position(0), ends={A: 9, B: 4})
+    assert table.plan(5, 4)
+    table.commit()
+    table.end(table.lease())
+    first = {key: one for key, one in table.board.uncommitted().items() if key[0] == A}
+    table.board.note_committed(first)
+    assert table.board.owned[B].has_reached_end
+    assert table.board.plannable == {}, "a crash after the next round would repeat this one for the second alone"
+    table.commit()
+    assert set(table.board.plannable) == {A}
+
+
+def test_a_round_that_names_what_this_pipeline_does_not_read_waits_until_that_is_known_to_have_left_it() -> None:
+    table = Table(Position(3, planned=planned(9)), wanted=1)
+    assert table.board.strangers == {B: "7-ab"}
+    assert table.board.leases() == []
+    assert table.board.heed({B: "7-ab"}, {B: Position(0, planned=planned(4))}) == [B]
+    assert table.board.leases() == [], "it stands where the round was planned from"
+    assert table.board.heed({B: "7-ab"}, {B: Position(0, replay=5)}) == []
+    assert table.board.strangers == {}
+    assert [one.partition for one in table.lease().partitions] == [A]
+
+
+def test_a_round_that_a_stranger_has_behind_it_is_not_written_again() -> None:
+    table = Table(Position(3, planned=planned(9)), wanted=1)
+    assert table.board.heed(table.board.strangers, {B: Position(4, finished="7-ab")}) == []
+    assert table.board.leases() == []
+    assert table.marks == [9]
+
+
 def test_a_round_that_takes_long_is_no_stall() -> None:
     table = Table(Position(3, planned=planned(9)), Position(0, planned=planned(4)))
     assert table.board.workable_marks == {A: 3, B: 0}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
 
 import tidegate as tg
+from tidegate.engine import frame_tasks
 from tidegate.engine.frame_round import (
     WORKERS_LOST,
     DeadLetters,
@@ -18,6 +20,7 @@ from tidegate.engine.frame_round import (
     WorkerLost,
     _read_error,
 )
+from tidegate.engine.frame_tasks import LetterJob, write_letters
 from tidegate.engine.spark import RoundBroken, RoundDied
 from tidegate.errors import SparkFailed
 from tidegate.frames import FrameStep
@@ -120,3 +123,22 @@ def test_an_error_of_reading_is_told_apart(text: str, cause: Exception, kind: ty
     assert type(found) is kind
     if isinstance(found, Gone):
         assert (found.partition, found.log_start) == (Partition("my.topic-1", 4), 120)
+
+
+class SilentWriter:
+    """A producer whose broker answers nothing in time."""
+
+    def send(self, *_: object, **__: object) -> None:
+        """Queue it; nobody ever hears of it."""
+
+    def flush(self, _seconds: float) -> int:
+        return 1
+
+
+def test_a_dead_letter_without_an_answer_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame_tasks, "worker_writer", lambda *_: SilentWriter())
+    job = LetterJob(pickle.dumps(tg.Kafka("localhost:9092")), "g", "g.dead", 1, "", {}, WorkerLog(0))
+    row = {"topic": "t", "partition": 0, "offset": 3, "key": None, "value": b"x", "headers": None, "timestamp": None}
+    row |= {"tidegate_copy": None, "tidegate_type": "BadRow", "tidegate_reason": "no good"}
+    with pytest.raises(tg.BrokerUnreachable, match="1 dead letters were not acknowledged"):
+        write_letters(pickle.dumps(job), [row])

@@ -49,6 +49,14 @@ def test_what_was_settled_ahead_is_kept_when_retention_moves_the_mark() -> None:
     assert loss.resume == Position(5, ((5, 7), (8, 9)), {8: frozenset({(0, 0)})})
 
 
+@pytest.mark.parametrize("topic_id", ["x", "y"])
+def test_which_round_was_finished_last_stays_known(topic_id: str) -> None:
+    loss = find_loss(A, Stood(Position(2, replay=3, finished="7-ab"), "x", 9), Log(topic_id, 5, 20), "earliest")
+    assert loss is not None
+    assert loss.resume is not None
+    assert (loss.resume.replay, loss.resume.finished) == (3, "7-ab")
+
+
 @pytest.mark.parametrize("policy", ALL)
 def test_nothing_of_an_old_log_is_believed_in_a_new_one(policy: Policy) -> None:
     loss = find_loss(A, Stood(Position(2, ((4, 7),)), "x", 9), Log("y", 0, 20), policy)

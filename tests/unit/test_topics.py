@@ -55,3 +55,13 @@ def test_a_topic_found_later_begins_at_its_beginning() -> None:
     assert topics.names == ["a", "b"]
     assert topics.begins_at_its_beginning("b")
     assert not topics.begins_at_its_beginning("a")
+
+
+def test_a_topic_of_the_groups_own_that_was_made_on_the_way_is_looked_for_and_read() -> None:
+    topics = Topics({"a": topic("a")})
+    topics.expect("g.redrive")
+    assert topics.looked_for == ["a", "g.redrive"]
+    assert topics.see({"a": topic("a")}, 0) == Change(), "it is not there yet, and nobody misses it"
+    assert topics.see({"a": topic("a"), "g.redrive": topic("g.redrive")}, 1) == Change(found=("g.redrive",))
+    assert topics.is_own("g.redrive")
+    assert topics.begins_at_its_beginning("g.redrive")

@@ -212,7 +212,8 @@ class Driver:
             return
         self._has_new_list = False
         names = ", ".join(self._topics.names)
-        logger.info("the pattern means %s now", names, extra={"action": "expanded"})
+        means = "the pattern means" if self._source.pattern is not None else "it reads"
+        logger.info("%s %s now", means, names, extra={"action": "expanded"})
         member.join(self._topics.names)
 
     def _judge(self, looked: Looked) -> None:

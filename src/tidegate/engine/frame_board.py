@@ -36,11 +36,42 @@ class FrameBoard(Board):
         """`wanted`: all partitions that the pipeline reads, whoever has them."""
         super().__init__(1, limits, ends)
         self._wanted = wanted
+        self._left: set[tuple[Partition, str]] = set()
+        """Strangers that have left a round that names them."""
+        self._written: set[str] = set()
+        """Rounds that strangers have behind them."""
 
     @property
     def missing(self) -> list[Partition]:
         """The partitions that the group has not given to this process."""
         return sorted(set(self._wanted()) - set(self._owned))
+
+    @property
+    def strangers(self) -> dict[Partition, str]:
+        """Partitions that a planned round names and this pipeline does not read, with the name of that round.
+
+        It may have been written with them. Done without them, under its name, it would leave them planned, and
+        whoever reads them later would take them for written.
+        """
+        if self._is_stopping:
+            return {}
+        here = {*self._wanted(), *self._owned}
+        planned = [one.position.planned for one in self._owned.values() if one.position is not None]
+        named = [(tp, one.id) for one in planned if one is not None for tp in one.partitions if tp not in here]
+        return {tp: id_ for tp, id_ in named if (tp, id_) not in self._left}
+
+    def heed(self, strangers: Mapping[Partition, str], found: Mapping[Partition, Position]) -> list[Partition]:
+        """Take where strangers stand; return those that still are where the round was planned from."""
+        still = []
+        for tp, id_ in strangers.items():
+            stands = found.get(tp, Position(0))
+            if stands.planned is not None and stands.planned.id == id_:
+                still.append(tp)
+                continue
+            self._left.add((tp, id_))
+            if stands.finished == id_:
+                self._written.add(id_)
+        return still
 
     @property
     def owns_first(self) -> bool:
@@ -52,9 +83,11 @@ class FrameBoard(Board):
         """The partitions of which a round may be planned now."""
         if self._is_stopping or self.is_paused or self._flying or self._pending() is not None or self.missing:
             return {}
+        # Of all partitions, also those that are at their end: else the next round could finish first, and nobody
+        # would know any more that the last one was written.
+        if any(one.position != one.committed for one in self._owned.values() if one.position is not None):
+            return {}
         ready = [one for one in self._owned.values() if one.may_be_leased and one.parked_until is None]
-        if any(one.position != one.committed for one in ready):
-            return {}  # what the last round brought is not committed yet
         return {one.partition: Ready(one.epoch, one.position, one.until) for one in ready if one.position is not None}
 
     def plan(self, planned: Mapping[Partition, PlannedRound], epochs: Mapping[Partition, int]) -> bool:
@@ -69,7 +102,7 @@ class FrameBoard(Board):
 
     def leases(self, now: float = 0.0) -> list[Lease]:
         """Return the planned round, if all of it is ours, committed and due."""
-        if self._is_stopping or self.is_paused or self._flying or self.missing:
+        if self._is_stopping or self.is_paused or self._flying or self.missing or self.strangers:
             return []
         for one in self._owned.values():
             if one.parked_until is not None and one.parked_until <= now:
@@ -102,14 +135,15 @@ class FrameBoard(Board):
 
     def _adopt_finished(self) -> None:
         """A round that one of its partitions has behind it is written: its commit reached the broker only in part."""
-        finished = {one.position.finished for one in self._owned.values() if one.position is not None}
+        finished = {one.position.finished for one in self._owned.values() if one.position is not None} | self._written
         for one in self._owned.values():
             if one.position is not None and one.position.planned is not None and one.position.planned.id in finished:
                 one.position = after(one.position)
 
     @staticmethod
     def _is_due(one: Owned) -> bool:
-        return one.may_be_leased and one.position == one.committed and one.parked_until is None
+        """Whether nothing keeps it from its round. Where the run is to end does not: a planned round is done whole."""
+        return one.is_free and one.position == one.committed and one.parked_until is None
 
 
 def _share(one: Owned) -> LeasedPartition:

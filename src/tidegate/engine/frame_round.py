@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tidegate.engine.frame_tasks import LetterJob, ReadJob
 from tidegate.engine.planning import after, number_of, slices
 from tidegate.engine.spark import RoundDied, Spark, pickled
-from tidegate.engine.spark_frames import BadRows, FrameRows, Read, collect_bad_rows, write_dead
+from tidegate.engine.spark_frames import BadRows, FrameRows, Read, collect_bad_rows, column_numbers, write_dead
 from tidegate.errors import SettingsError, SparkFailed, Undecodable
 from tidegate.formats.json import JsonColumns
 from tidegate.frames import FrameRound, FrameStep, FrameWriter, RoundRange
@@ -126,7 +126,7 @@ class FrameWork:
         try:
             self.found = self._read(rows)
             if self.found.records:
-                self._write(self._transformed(rows))
+                self._write(self._transformed(rows, books))
                 self._bury(rows, books)
         finally:
             collect_bad_rows(None)
@@ -152,9 +152,11 @@ class FrameWork:
             raise UndecodableRecord(Partition(topic, number), record_offset, why)
         return found
 
-    def _transformed(self, rows: FrameRows) -> DataFrame:
+    def _transformed(self, rows: FrameRows, books: BadRows) -> DataFrame:
         self._describe("function")
-        frame = self._tools.step.function(rows.shown)
+        shown = rows.shown
+        books.places = column_numbers(shown)
+        frame = self._tools.step.function(shown)
         if not hasattr(frame, "sparkSession"):
             raise SettingsError(
                 f"the function of dataframe(...) returned {type(frame).__name__}", "return the DataFrame to be written"

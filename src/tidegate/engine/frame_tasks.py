@@ -13,7 +13,7 @@ from tidegate.context import Message
 from tidegate.copies import is_note, read_headers, record_headers
 from tidegate.engine.copying import Copier, Failed
 from tidegate.engine.planning import Slice
-from tidegate.errors import TidegateError, Undecodable
+from tidegate.errors import BrokerUnreachable, TidegateError, Undecodable
 from tidegate.formats.avro_columns import Column, column_of
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.ranges import RecordsGone, Unread, forget_reader, range_reader
@@ -226,9 +226,11 @@ def write_letters(job_bytes: bytes, rows: Iterable[Mapping[str, Any]]) -> int:
     key = hashlib.blake2b(job.kafka).digest() + job.group.encode()
     copier = Copier(job.group, job.sinks, {job.topic: job.partitions}, lambda: worker_writer(kafka, key))
     refused: list[TidegateError] = []
-    count, last = 0, None
+    count, heard, last = 0, 0, None
 
     def answered(_failed: Failed, error: TidegateError | None) -> None:
+        nonlocal heard
+        heard += 1
         if error is not None:
             refused.append(error)
 
@@ -240,6 +242,8 @@ def write_letters(job_bytes: bytes, rows: Iterable[Mapping[str, Any]]) -> int:
     copier.settle_all()
     if refused:
         raise refused[0]
+    if heard < count:  # no answer is no acknowledgement
+        raise BrokerUnreachable(f"{count - heard} dead letters were not acknowledged in time", "they are sent again")
     return count
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,9 +26,10 @@ from tidegate.errors import SettingsError
 from tidegate.frames import FrameStep, FrameWriter
 from tidegate.history.rows import RunRow
 from tidegate.kafka.admin import Admin, TopicInfo
-from tidegate.names import dead_topic, delay_of
+from tidegate.ledger import decode_any
+from tidegate.names import dead_topic, delay_of, redrive_topic
 from tidegate.policy import Policy, Row, dead_letter
-from tidegate.records import Partition
+from tidegate.records import Partition, Position
 from tidegate.settings import Settings
 from tidegate.steps import Plan
 
@@ -52,6 +54,8 @@ class Frames:
     admin: Admin
     spark: Spark
     kafka: bytes
+    stopping: threading.Event
+    """Set by whoever asks to stop before the group is joined."""
 
     def prepare(self, sources: Mapping[str, TopicInfo]) -> OwnTopics:
         """Check what can be checked before the group is touched; return the group's own topics that are read."""
@@ -62,10 +66,11 @@ class Frames:
             )
         check_schema(self.step.decoder)
         group = self.source.group
-        has_letters = self.step.undecodable.kind == "dead_letter" or bool(self.admin.existing([dead_topic(group)]))
         self._refuse_retries_left()
         self._wait_for_its_turn()
-        if not has_letters:
+        # Asked after the waiting: whoever was before may have written the group's first letter.
+        has_letters = self.step.undecodable.kind == "dead_letter" or bool(self.admin.existing([dead_topic(group)]))
+        if self.stopping.is_set() or not has_letters:
             return OwnTopics({}, {})
         own = prepare(self.admin, group, _WITH_LETTERS, self.settings, sources)
         return replace(own, delays={name: delay for name, delay in own.delays.items() if not delay})
@@ -73,7 +78,7 @@ class Frames:
     def _wait_for_its_turn(self) -> None:
         """Wait until no other process of the group is there: this pipeline runs as one at a time."""
         told_at = -TELL_SECONDS
-        while others := self._others():
+        while not self.stopping.is_set() and (others := self._others()):
             if time.monotonic() - told_at >= TELL_SECONDS:
                 told_at = time.monotonic()
                 logger.warning(
@@ -83,7 +88,7 @@ class Frames:
                     ", ".join(others),
                     extra={"action": "frames_wait"},
                 )
-            time.sleep(LOOK_SECONDS)  # between two questions
+            self.stopping.wait(LOOK_SECONDS)
 
     def open(
         self, ends: Mapping[Partition, int] | None, own: OwnTopics, topics: Topics, run: RunRow, events: Events
@@ -97,25 +102,30 @@ class Frames:
 
         board = FrameBoard(limits_of(settings), ends, wanted)
         limits = RoundLimits(settings.frame_records, settings.frame_bytes, settings.frame_seconds)
-        planner = Planner(board, self.admin.ends, group, limits, settings.frame_every)
+        planner = Planner(board, self.admin.ends, self._stand, group, limits, settings.frame_every)
         sources = {name: info for name, info in topics.infos.items() if not topics.is_own(name)}
-        dead = DeadLetters(dead_topic(group), self.plan.fingerprint, lambda: self._dead_partitions(sources))
-        copies = frozenset(own.delays)
+        dead = DeadLetters(dead_topic(group), self.plan.fingerprint, lambda: self._dead_partitions(sources, topics))
+        copies = frozenset([*own.delays, redrive_topic(group)])
         log, policy = worker_log(settings, run), self.plan.policy
         tools = FrameTools(self.spark, group, self.step, writers_of(self.plan), policy, self.kafka, dead, log, copies)
         return board, FrameLanes(tools, planner, events.put)
+
+    def _stand(self, partitions: list[Partition]) -> dict[Partition, Position]:
+        found, group = self.admin.committed(self.source.group, partitions), self.source.group
+        return {tp: decode_any(group, tp, one.mark, one.metadata).position for tp, one in found.items()}
 
     def _others(self) -> list[str]:
         members = self.admin.group_members(self.source.group).members
         mine = self.settings.instance
         return [one.member_id for one in members if mine is None or one.instance != mine]
 
-    def _dead_partitions(self, sources: Mapping[str, TopicInfo]) -> int:
+    def _dead_partitions(self, sources: Mapping[str, TopicInfo], topics: Topics) -> int:
+        """Make the topics of dead letters, if they are not there; what is redriven is read from then on."""
         topic = dead_topic(self.source.group)
         found: Mapping[str, TopicInfo] = self.admin.existing([topic])
         if topic not in found:
             found = prepare(self.admin, self.source.group, _WITH_LETTERS, self.settings, sources).infos
-            logger.info("redriven dead letters are read from the next start on", extra={"action": "letters_began"})
+        topics.expect(redrive_topic(self.source.group))
         return found[topic].partitions
 
     def _refuse_retries_left(self) -> None:

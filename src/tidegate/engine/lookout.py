@@ -113,8 +113,8 @@ class Lookout:
             logger.debug("the logs' ends are unknown: %s", error, extra={"action": "ends_unknown"})
             ends = {}
         # The topics after the ends: an id that is still the same says whose ends these were.
-        topics = self._admin.existing(before)
-        same = {name for name, info in topics.items() if info.topic_id == before[name].topic_id}
+        topics = self._admin.existing(self._topics.looked_for)
+        same = {name for name, info in topics.items() if name in before and info.topic_id == before[name].topic_id}
         if pattern is not None:
             topics |= expand(pattern, self._admin.topics())
         return Sight({tp: end for tp, end in ends.items() if tp.topic in same}, topics)

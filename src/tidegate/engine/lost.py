@@ -85,6 +85,7 @@ def find_loss(partition: Partition, stood: Stood, log: Log, policy: Policy) -> L
         tuple((max(first, log.beginning), end) for first, end in position.ahead if end > log.beginning),
         {at: done for at, done in position.done.items() if at >= log.beginning},
         position.replay,
+        finished=position.finished,
     )
     if policy == "latest" and gone:
         return Loss(partition, mark, why, _unsettled(position, log.end), log, _at(log.end, position))
@@ -108,8 +109,8 @@ def _loss(partition: Partition, position: Position, log: Log, policy: Policy, wh
 
 
 def _at(mark: int, before: Position) -> Position:
-    """Go on elsewhere; which rewind was done last stays known, else it would be done again."""
-    return Position(mark, replay=before.replay)
+    """Go on elsewhere. Which rewind was done last stays known, else it would be done again; so does the last round."""
+    return Position(mark, replay=before.replay, finished=before.finished)
 
 
 def _unsettled(position: Position, end: int) -> int:

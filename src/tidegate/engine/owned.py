@@ -45,8 +45,13 @@ class Owned:
     @property
     def may_be_leased(self) -> bool:
         """Whether a round may work on it, if none does."""
+        return self.is_free and not self.has_reached_end
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing stands in the way of work on it, wherever the run is to end."""
         blocked = self.is_closing or self.failure is not None or self.is_doubted or self.is_held
-        return self.position is not None and not blocked and not self.has_reached_end
+        return self.position is not None and not blocked
 
     @property
     def waits_for_its_time(self) -> bool:

@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from tidegate.engine.frame_board import FrameBoard, Ready
 from tidegate.engine.planning import Pace, RoundLimits, fitting, next_number, plan, share
 from tidegate.engine.wording import names
-from tidegate.errors import BrokerRefused, TidegateError
-from tidegate.records import Partition
+from tidegate.errors import BrokerRefused, SettingsError, TidegateError
+from tidegate.records import Partition, Position
 
 logger = logging.getLogger("tidegate.frames")
 
@@ -21,19 +21,25 @@ GIVE_WAY_SECONDS = 60.0
 """A partition that has just come to a topic is not assigned at once."""
 
 Ends = Callable[[list[Partition]], dict[Partition, int]]
+Stand = Callable[[list[Partition]], dict[Partition, Position]]
+"""Where partitions stand by the group's commits."""
 
 
 class Planner:
     """Used by the driver's thread; what blocks is asked in one of its own."""
 
-    def __init__(self, board: FrameBoard, ends: Ends, group: str, limits: RoundLimits, gather_seconds: float) -> None:
+    def __init__(
+        self, board: FrameBoard, ends: Ends, stand: Stand, group: str, limits: RoundLimits, gather_seconds: float
+    ) -> None:
         self._board = board
         self._ends = ends
+        self._stand = stand
         self._group = group
         self._limits = limits
         self._gather_seconds = gather_seconds
         self._asker = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._asked: tuple[dict[Partition, Ready], Future[dict[Partition, int]]] | None = None
+        self._strangers: tuple[dict[Partition, str], Future[dict[Partition, Position]]] | None = None
         self._not_before = 0.0
         self._since: float | None = None
         self._told_at = time.monotonic()
@@ -49,6 +55,9 @@ class Planner:
         """Go on: ask where the logs end, or plan by the answer."""
         now = time.monotonic()
         self._tell_missing(now)
+        if self._strangers is not None or (now >= self._not_before and self._board.strangers):
+            self._look_for_strangers(now)
+            return
         if self._asked is not None:
             if self._asked[1].done():
                 (before, answer), self._asked = self._asked, None
@@ -57,6 +66,29 @@ class Planner:
             return
         if now >= self._not_before and (ready := self._board.plannable):
             self._asked = (ready, self._asker.submit(self._ends, list(ready)))
+
+    def _look_for_strangers(self, now: float) -> None:
+        """See where partitions stand that a planned round names and that this pipeline does not read."""
+        if self._strangers is None:
+            strangers = self._board.strangers
+            self._strangers = (strangers, self._asker.submit(self._stand, list(strangers)))
+        strangers, answer = self._strangers
+        if not answer.done():
+            return
+        self._strangers = None
+        try:
+            still = self._board.heed(strangers, answer.result())
+        except TidegateError as error:
+            self._not_before = now + LOOK_SECONDS
+            logger.debug("where others stand is unknown: %s", error, extra={"action": "strangers_unknown"})
+            return
+        if still and self._board.strangers:
+            raise SettingsError(
+                f"round {strangers[still[0]]} was planned over {names(still)}, too, and may have been written; this "
+                "pipeline does not read them now",
+                "read them, too, until that round is done (once until caught up); or rewind the group to where it is "
+                "to go on, which makes new rounds",
+            )
 
     def close(self) -> None:
         """Ask no more."""

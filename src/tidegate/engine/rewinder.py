@@ -86,11 +86,13 @@ class Rewinder:
             self._end(rewind)
             return
         self._board.hold(rewind.left)  # again: a partition that went and came back is held by nobody
-        if self._board.flying(rewind.left) or any(self._board.owned[tp].position is None for tp in rewind.left):
+        known = {tp: one.position for tp in rewind.left if (one := self._board.owned[tp]).position is not None}
+        if self._board.flying(rewind.left) or len(known) < len(rewind.left):
             return
         epochs = {tp: self._board.owned[tp].epoch for tp in rewind.left}
+        finished = {tp: one.finished for tp, one in known.items()}
         self._is_asking = True
-        future = self._asker.submit(self._starting.rewind, dict(rewind.left), rewind.asked.replay)
+        future = self._asker.submit(self._starting.rewind, dict(rewind.left), rewind.asked.replay, finished)
         future.add_done_callback(lambda moved: self._post(MovesReady(epochs, moved)))
 
     def take(self, ready: MovesReady, member: Member) -> None:

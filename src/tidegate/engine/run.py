@@ -9,7 +9,8 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -90,8 +91,12 @@ def run_pipeline(
     closing = contextlib.ExitStack()
     try:
         _say_whose_spark(spark, resolved)
-        work = _work(pipeline, plan, settings, admin, spark, kafka_bytes)
-        own = work.prepare(sources)
+        stopping = threading.Event()
+        work = _work(pipeline, plan, settings, admin, spark, kafka_bytes, stopping)
+        with _signals(stopping.set):
+            own = work.prepare(sources)
+        if stopping.is_set():
+            return Tally(source.group, settings.idle_notice).report((), datetime.now(UTC))
         clock = open_clock(kafka, source.group, own, settings)
         topics = Topics(sources, own.read)
         truth = Truth(admin, source.group, table_of(plan, source.group), settings.trust)
@@ -136,7 +141,7 @@ def run_pipeline(
             stop_seconds=settings.stop_budget,
         )
         _say(_guarantee(pipeline, plan, sources))
-        with _signals(driver):
+        with _signals(driver.ask_to_stop):
             report = driver.run(
                 lambda callbacks: open_member(kafka, joining_of(settings, source.group), callbacks), topics, source
             )
@@ -169,11 +174,17 @@ def _say_whose_spark(spark: Spark, resolved: Resolved) -> None:
 
 
 def _work(
-    pipeline: Pipeline, plan: Plan, settings: Settings, admin: Admin, spark: Spark, kafka: bytes
+    pipeline: Pipeline,
+    plan: Plan,
+    settings: Settings,
+    admin: Admin,
+    spark: Spark,
+    kafka: bytes,
+    stopping: threading.Event,
 ) -> Records | Frames:
-    """Return what makes the board and the lanes: of records, or of DataFrames."""
+    """Return what makes the board and the lanes: of records, or of DataFrames. `stopping`: somebody asks to stop."""
     if pipeline.frames is not None:
-        return Frames(pipeline.frames, plan, pipeline.source, settings, admin, spark, kafka)
+        return Frames(pipeline.frames, plan, pipeline.source, settings, admin, spark, kafka, stopping)
     return Records(plan, pipeline.source, settings, admin, spark, kafka)
 
 
@@ -233,7 +244,7 @@ def _say(sentence: str, level: int = logging.INFO, about: Mapping[str, object] |
 
 
 @contextlib.contextmanager
-def _signals(driver: Driver) -> Iterator[None]:
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
     """SIGTERM and Ctrl-C end the run in good order; a second one ends it at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -245,7 +256,7 @@ def _signals(driver: Driver) -> Iterator[None]:
         if asked:
             os._exit(128 + number)
         asked = True
-        driver.ask_to_stop()
+        stop()
         _say("stopping; work in flight is finished and committed (a second signal ends at once)")
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}

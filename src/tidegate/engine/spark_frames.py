@@ -41,6 +41,8 @@ class BadRows:
     """Frames that are persisted, to be let go of at the end."""
     rows: list[DataFrame] = field(default_factory=list)
     """Places and reasons."""
+    places: Mapping[str, int] = field(default_factory=dict)
+    """The numbers by which Spark knows the columns of the place, in the rows as read; empty: it cannot be told."""
 
 
 _bad_rows: ContextVar[BadRows | None] = ContextVar("bad_rows", default=None)
@@ -67,9 +69,15 @@ def bad(df: DataFrame, condition: Column | str, reason: Column | str) -> DataFra
             f"tg.bad: the rows have no column {', '.join(missing)}, by which their records are found again",
             "call it before you aggregate, and before you drop these columns",
         )
+    books = _bad_rows.get()
+    if books is not None and books.places and _is_aggregated(df, books.places):
+        raise SettingsError(
+            "tg.bad: the rows were aggregated before, so that each stands for several records, and only one of them "
+            "would be a dead letter",
+            "call it before you aggregate",
+        )
     holds = F.expr(condition) if isinstance(condition, str) else condition
     why = F.lit(reason) if isinstance(reason, str) else reason.cast("string")
-    books = _bad_rows.get()
     if books is None:
         return df.where(~F.coalesce(holds, F.expr("false")))
     # Persisted: what is decided about a row must not be decided again, or a condition by chance would lose rows.
@@ -80,6 +88,33 @@ def bad(df: DataFrame, condition: Column | str, reason: Column | str) -> DataFra
         marked.where(_FLAG).select(*PLACE, told.alias("tidegate_reason"), F.lit("BadRow").alias("tidegate_type"))
     )
     return marked.where(~F.col(_FLAG)).drop(_FLAG)
+
+
+def column_numbers(df: DataFrame) -> dict[str, int]:
+    """Return the numbers by which Spark knows the columns of the place: they stay while rows are only chosen.
+
+    Nothing, over Connect: plans are the server's there.
+    """
+    plan = getattr(df, "_jdf", None)
+    if plan is None:
+        return {}
+    output = plan.queryExecution().analyzed().output()
+    columns = [output.apply(at) for at in range(output.size())]
+    return {one.name(): one.exprId().id() for one in columns if one.name() in PLACE}
+
+
+def _is_aggregated(df: DataFrame, places: Mapping[str, int]) -> bool:
+    """Whether the place of these rows is no longer that of one record, and they were aggregated on their way."""
+    if column_numbers(df) == places:
+        return False  # grouped by the place itself, or not at all
+    waiting: list[Any] = [df._jdf.queryExecution().analyzed()]
+    while waiting:
+        node = waiting.pop()
+        if node.nodeName() == "Aggregate":
+            return True
+        children = node.children()
+        waiting += [children.apply(at) for at in range(children.size())]
+    return False
 
 
 class FrameRows:

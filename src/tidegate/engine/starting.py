@@ -230,9 +230,12 @@ class Starting:
         """Let partitions that were found go on elsewhere; False if somebody has moved them since."""
         return self._truth.move(commits)
 
-    def rewind(self, marks: Mapping[Partition, int], replay: int) -> dict[Partition, Moved]:
+    def rewind(
+        self, marks: Mapping[Partition, int], replay: int, finished: Mapping[Partition, str]
+    ) -> dict[Partition, Moved]:
         """Let partitions on which nobody works go on elsewhere; the group's commit is left to the member.
 
+        Which DataFrame round each has finished stays known: others that were in it may not be committed yet.
         Where marks are stored beside rows, they are moved first: should the process die in between, the group follows.
         """
         _, logs = self._look_at(list(marks))
@@ -241,7 +244,8 @@ class Starting:
             if tp not in logs or logs[tp].topic_id != self.topic_id(tp):
                 raise TopicMissing(f"{tp} is gone, or was made anew", "look at the topic first")
             # What is no longer retained cannot be had: it begins where the log does.
-            position = Position(min(max(mark, logs[tp].beginning), logs[tp].end), replay=replay)
+            to = min(max(mark, logs[tp].beginning), logs[tp].end)
+            position = Position(to, replay=replay, finished=finished.get(tp, ""))
             commit = Commit(position.mark, self.metadata_for(tp, position, logs[tp].topic_id))
             moved[tp] = Moved(position, commit, logs[tp].topic_id, logs[tp].end)
         self._truth.rewind({tp: one.commit for tp, one in moved.items()})

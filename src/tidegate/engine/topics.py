@@ -43,6 +43,7 @@ class Topics:
     def __init__(self, infos: Mapping[str, TopicInfo], own: Mapping[str, TopicInfo] | None = None) -> None:
         self._own = dict(own or {})
         self._infos = {**infos, **self._own}
+        self._expected: set[str] = set()
         self._missing_since: dict[str, float] = {}
         # Whatever `starting` says: what lies in a retry topic was promised to be tried again.
         self._later: set[str] = set(self._own)
@@ -50,6 +51,15 @@ class Topics:
     def is_own(self, name: str) -> bool:
         """Whether this is a retry or redrive topic of the group itself."""
         return name in self._own
+
+    def expect(self, name: str) -> None:
+        """A topic of the group's own was made while the run is there: it is read, too, once it is seen. Any thread."""
+        self._expected.add(name)
+
+    @property
+    def looked_for(self) -> list[str]:
+        """The topics to look at: those that are read, and those that are expected."""
+        return sorted({*self._infos, *self._expected})
 
     @property
     def names(self) -> list[str]:
@@ -78,6 +88,7 @@ class Topics:
         self._missing_since = {name: self._missing_since.get(name, now) for name in self._infos if name not in infos}
         gone = [name for name, since in self._missing_since.items() if now - since >= GONE_SECONDS]
         self._infos |= infos
+        self._own |= {name: infos[name] for name in found if name in self._expected}
         self.came_later(found)
         for name in gone:
             del self._infos[name]

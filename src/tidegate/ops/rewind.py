@@ -149,7 +149,8 @@ def carry_out(admin: Admin, plan: RewindPlan, reach: Reach, say: Callable[[str],
         _check_moved(admin, plan, number)
     else:
         is_ours = any(one.topic_id is not None for one in stored.values())
-        admin.commit_for_empty_group(plan.group, _commits(admin, plan, number if is_ours else None))
+        finished = {tp: one.position.finished for tp, one in stored.items()}
+        admin.commit_for_empty_group(plan.group, _commits(admin, plan, number if is_ours else None, finished))
         _check_stands(admin, plan)
     return replace(plan, is_done=True)
 
@@ -181,8 +182,12 @@ def _not_there(partitions: Iterable[Partition]) -> BrokerRefused:
     )
 
 
-def _commits(admin: Admin, plan: RewindPlan, number: int | None) -> dict[Partition, tuple[int, str]]:
+def _commits(
+    admin: Admin, plan: RewindPlan, number: int | None, finished: Mapping[Partition, str]
+) -> dict[Partition, tuple[int, str]]:
     """Return what is to be committed. What was settled beyond the old mark has no meaning for the new one.
+
+    Which DataFrame round was finished last stays known: others that were in it may not have heard of it.
 
     For a group of ours the rewind gets a number: by it a table that keeps the marks beside rows knows that it is to
     follow, and what fails now is told from what failed before. Commits of other clients carry nothing of ours.
@@ -190,10 +195,12 @@ def _commits(admin: Admin, plan: RewindPlan, number: int | None) -> dict[Partiti
     if number is None:
         return {move.partition: (move.to, "") for move in plan.moves}
     infos = admin.describe(move.partition.topic for move in plan.moves)
-    return {
-        tp: (to, encode(Position(to, replay=number), Home(plan.group, infos[tp.topic].topic_id, tp.number, "")))
-        for tp, to in ((move.partition, move.to) for move in plan.moves)
-    }
+    commits = {}
+    for move in plan.moves:
+        tp = move.partition
+        position = Position(move.to, replay=number, finished=finished.get(tp, ""))
+        commits[tp] = (move.to, encode(position, Home(plan.group, infos[tp.topic].topic_id, tp.number, "")))
+    return commits
 
 
 def _places(

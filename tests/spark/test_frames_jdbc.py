@@ -1,0 +1,64 @@
+"""DataFrame rounds into a real PostgreSQL by JDBC: rows and round are one transaction, whatever is repeated."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+import tidegate as tg
+from tests.postgres.proxy import Proxy
+from tests.postgres_server import Server
+from tests.spark.conftest import World
+from tests.spark.test_frames_again import Failing
+
+DRIVER = "org.postgresql.Driver"
+
+
+@pytest.fixture
+def port(postgres: Server) -> Iterator[int]:
+    proxy = Proxy(None, postgres.socket_folder)
+    yield proxy.port
+    proxy.close()
+
+
+def test_rows_and_round_are_one_transaction_in_postgresql(
+    make_world: Callable[..., World], postgres: Server, port: int
+) -> None:
+    world = make_world(2)
+    world.produce(range(15), 0)
+    world.produce(range(5), 1)
+    schema = f"jdbc_{uuid.uuid4().hex[:8]}"
+    url = f"jdbc:postgresql://127.0.0.1:{port}/postgres?currentSchema={schema}"
+
+    def rows(df: Any) -> Any:
+        return df.select("partition", "offset", "timestamp", df.value.cast("string").alias("Text"))
+
+    with psycopg.connect(f"{postgres.uri}&options=-csearch_path%3D{schema}", autocommit=True) as database:
+        database.execute(f"create schema {schema}".encode())
+        inner = tg.jdbc(url, "orders", user="postgres", driver=DRIVER)
+        rounds: list[tg.FrameRound] = []
+
+        def write(df: Any, round_: tg.FrameRound) -> None:
+            """One attempt has died after its rows were staged; the next dies after its transaction."""
+            rounds.append(round_)
+            if len(rounds) == 1:
+                database.execute(f"create table tidegate_stage_{round_.number}_dead (partition int)".encode())
+                raise ValueError("died while it staged")
+            inner(df, round_)
+
+        pipeline = world.pipeline().dataframe(rows, records=12).sink(tg.write(Failing(write, 2)))
+        report = world.run(pipeline.on_error(tg.retry(3, wait="50ms")))
+
+        assert (report.settled, report.exit_code) == (20, 0)
+        assert [one.id == rounds[0].id for one in rounds] == [True, True, True, False]
+        found = database.execute(b'select partition, "offset", "Text" from orders').fetchall()
+        assert sorted(found) == [(0, at, str(at)) for at in range(15)] + [(1, at, str(at)) for at in range(5)]
+        kept = database.execute(b"select round_id from tidegate_rounds").fetchall()
+        assert {one for (one,) in kept} == {one.id for one in rounds}
+        names = b"select table_name from information_schema.tables where table_schema = current_schema()"
+        tables = {one for (one,) in database.execute(names).fetchall()}
+        assert tables == {"orders", "tidegate_rounds"}, "nothing is left over"
