@@ -15,7 +15,7 @@ ROOT = Path(tidegate.__file__).parent
 
 # From the ground up: a module may import from its own row and from rows above it in this list.
 LAYERS = [
-    {"errors", "machine"},
+    {"beside", "errors", "machine"},
     {"durations", "records"},
     {"secrets"},
     {"settings", "tls"},

@@ -219,3 +219,19 @@ def test_a_dead_round_is_leased_again_as_it_was() -> None:
     table.board.forget_round(lease.lane, lease.round)
     again = table.lease()
     assert replace(again, round=lease.round) == lease
+
+
+def test_a_planned_round_waits_until_it_is_known_where_all_its_partitions_stand() -> None:
+    table = Table(Position(0, planned=planned(3)), Position(0, planned=planned(4)))
+    table.board.remove([B])
+    epoch = table.board.gain([B])[B]
+    assert table.board.leases() == [], "else it would be written without B, and B would count as written"
+    table.board.place(B, epoch, Position(0, planned=planned(4)), is_committed=True)
+    assert [one.partition for one in table.lease().partitions] == [A, B]
+
+
+def test_nothing_is_planned_while_a_mark_is_still_being_read() -> None:
+    table = Table(Position(0), Position(0))
+    table.board.remove([B])
+    table.board.gain([B])
+    assert table.board.plannable == {}

@@ -81,7 +81,7 @@ def test_a_connection_is_used_again() -> None:
 
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
-PACKED = gzip.compress(b"abcde")
+PACKED = gzip.compress(b"abcde", mtime=0)
 
 
 @pytest.mark.parametrize(

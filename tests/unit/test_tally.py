@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import replace
 
 import pytest
 
+from tidegate.beside import Beside
 from tidegate.engine import tally
 from tidegate.engine.tally import Tally
 from tidegate.records import Counts, Failure, Outcome, Partition
@@ -16,10 +16,12 @@ ORDERS = Partition("orders", 0)
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    return now
+def clock() -> list[float]:
+    return [1000.0]
+
+
+def by(clock: list[float]) -> Beside:
+    return Beside(now=lambda: clock[0])
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -28,7 +30,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_a_run_that_finds_nothing_says_so_once_and_soon(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    run = Tally("billing", idle_seconds=300)
+    run = Tally("billing", 300, by(clock))
     run.stand({ORDERS: 4})
     run.tell()
     assert said(caplog) == []
@@ -47,7 +49,7 @@ def test_a_run_that_has_worked_is_not_told_that_nothing_came(
     clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    run = Tally("billing", idle_seconds=300)
+    run = Tally("billing", 300, by(clock))
     run.count(replace(Outcome(0, 1, ()), counts=Counts(settled=1)), is_final=True)
     clock[0] += 2 * tally.FIRST_NOTICE_SECONDS
     run.tell()

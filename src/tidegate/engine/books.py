@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tidegate.context import Hand, Message
@@ -48,7 +48,8 @@ class Note:
 class Books:
     """One round's books. Methods that write take the lock; nothing is written once they are closed."""
 
-    def __init__(self, lease: Lease, *, in_partition_order: bool) -> None:
+    def __init__(self, lease: Lease, *, in_partition_order: bool, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
         self._lock = threading.Lock()
         self._lease = lease
         self._in_partition_order = in_partition_order
@@ -56,7 +57,7 @@ class Books:
         self._until = {item.partition: item.until for item in lease.partitions}
         self.failures: dict[Partition, Failure] = {}
         self._counts = [0] * len(Counts().as_tuple())
-        began = time.monotonic()
+        began = now()
         self._notes = {
             (item.partition, one.record_offset): Note(
                 one.tries, began + one.wait, one.sink, one.proofs, one.failure, one.then
@@ -272,7 +273,7 @@ class Books:
         self._mishaps.append(Mishap(replace(failure, traceback=""), fate, number))
 
     def _outcome(self, lost: dict[Partition, int]) -> Outcome:
-        now = time.monotonic()
+        now = self._now()
         return Outcome(
             lane=self._lease.lane,
             round=self._lease.round,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from tidegate.beside import THIS_MACHINE, Beside
 from tidegate.engine.board import Board
 from tidegate.engine.committer import Committer
 from tidegate.engine.control import PartitionStatus, RunStatus, State
@@ -21,9 +21,16 @@ class Bulletin:
     """Makes a status from what the driver knows. Called by the driver's thread alone; readers get frozen objects."""
 
     def __init__(
-        self, run: str, tally: Tally, lookout: Lookout, committer: Committer, publish: Callable[[RunStatus], None]
+        self,
+        run: str,
+        tally: Tally,
+        lookout: Lookout,
+        committer: Committer,
+        publish: Callable[[RunStatus], None],
+        beside: Beside = THIS_MACHINE,
     ) -> None:
         self._run = run
+        self._now = beside.now
         self._tally = tally
         self._lookout = lookout
         self._committer = committer
@@ -33,7 +40,7 @@ class Bulletin:
 
     def tell(self, state: State, board: Board, member: Member, error: Exception | None) -> None:
         """Publish what the run does, if it is time to or its state is another one."""
-        now = time.monotonic()
+        now = self._now()
         if now < self._next and state == self._state:
             return
         self._next, self._state = now + EVERY_SECONDS, state

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 
+from tidegate.beside import THIS_MACHINE, Beside
 from tidegate.engine.board import Board
 from tidegate.errors import TidegateError, TopicMissing
 from tidegate.kafka.member import Member, Refused
@@ -20,8 +20,9 @@ RETRY_SECONDS = 0.5
 class Committer:
     """Sends what the board has to commit. Used from the driver's thread only."""
 
-    def __init__(self, board: Board, metadata: Metadata) -> None:
+    def __init__(self, board: Board, metadata: Metadata, beside: Beside = THIS_MACHINE) -> None:
         self._board = board
+        self._now, self._sleep = beside.now, beside.sleep
         self._metadata = metadata
         self._sent: dict[tuple[Partition, int], Position] = {}
         self._not_before = 0.0
@@ -34,25 +35,25 @@ class Committer:
 
     def send(self, member: Member) -> None:
         """Begin a commit, if there is something to commit and none is on its way."""
-        if member.is_committing or time.monotonic() < self._not_before:
+        if member.is_committing or self._now() < self._not_before:
             return
         self._sent = self._board.uncommitted()
         if self._sent:
-            self._sent_at = time.monotonic()
+            self._sent_at = self._now()
             member.commit(self._coded(self._sent))
 
     def answered(self, taken: Mapping[Partition, Commit], refused: Mapping[Partition, Refused]) -> None:
         """Note the broker's answer to the commit that was on its way."""
         sent, self._sent = self._sent, {}
         self.answers += 1
-        self.answer_seconds += time.monotonic() - self._sent_at
+        self.answer_seconds += self._now() - self._sent_at
         self._board.note_committed({key: position for key, position in sent.items() if key[0] in taken})
         self._note_refused(refused)
 
     def flush(self, member: Member, partitions: Iterable[Partition], budget_seconds: float) -> bool:
         """Commit everything of these partitions and wait for the answer; False if that did not work out."""
         wanted = set(partitions)
-        deadline = time.monotonic() + budget_seconds
+        deadline = self._now() + budget_seconds
         homeless: set[Partition] = set()
         while True:
             left = {key: one for key, one in self._board.uncommitted().items() if key[0] in wanted - homeless}
@@ -62,10 +63,10 @@ class Committer:
             self._board.note_committed({key: one for key, one in left.items() if key[0] not in refused})
             self._note_refused(refused)
             homeless |= {partition for partition, why in refused.items() if isinstance(why.error, TopicMissing)}
-            if self.fatal is not None or time.monotonic() > deadline:
+            if self.fatal is not None or self._now() > deadline:
                 return False
             if refused:
-                time.sleep(0.1)  # between two tries, within the deadline
+                self._sleep(0.1)  # between two tries, within the deadline
 
     def _coded(self, positions: Mapping[tuple[Partition, int], Position]) -> dict[Partition, Commit]:
         return {
@@ -81,7 +82,7 @@ class Committer:
                 why.error.happened,
                 extra={"action": "commit_refused"},
             )
-            self._not_before = time.monotonic() + RETRY_SECONDS
+            self._not_before = self._now() + RETRY_SECONDS
             if isinstance(why.error, TopicMissing):
                 self._board.doubt([partition])  # it went, or is being made anew: a look at it decides
             elif not why.is_passing:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import queue
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from tidegate.beside import THIS_MACHINE, Beside
 from tidegate.engine.backing import ShutOut
 from tidegate.engine.board import Board
 from tidegate.engine.cancelled import ZOMBIE_SECONDS, Cancelled
@@ -55,13 +55,13 @@ class Driver:
         events: Events,
         *,
         stop_seconds: float,
+        beside: Beside = THIS_MACHINE,
     ) -> None:
         self._board = board
+        self._now = beside.now
         self._lanes = lanes
         self._helpers = helpers
-        self._marks = helpers.marks
-        self._lookout = helpers.lookout
-        self._backer = helpers.backer
+        self._marks, self._lookout, self._backer = helpers.marks, helpers.lookout, helpers.backer
         self._committer = committer
         self._tally = tally
         self._events = events
@@ -166,7 +166,7 @@ class Driver:
                 self._accept(lease, outcome)
 
     def _lease(self) -> None:
-        now = time.monotonic()
+        now = self._now()
         for lease in self._cancelled.take_over(now):
             self._board.forget_round(lease.lane, lease.round)
         self._lanes.tick(self._tally.proofs)
@@ -245,7 +245,7 @@ class Driver:
         self._tally.count(outcome, is_final=True)
         if self._helpers.purse is not None:
             self._helpers.purse.close(lease.round, outcome.spent)
-        self._take_in(self._board.accept(outcome, time.monotonic()))
+        self._take_in(self._board.accept(outcome, self._now()))
         if outcome.broken is not None:
             self._end_with(broken(outcome.broken, outcome.cure))
         if outcome.unreadable is not None:
@@ -256,7 +256,7 @@ class Driver:
 
     def _hear(self, report: Outcome) -> None:
         """Take a live report (step 5): what it says is settled may be committed while the round runs."""
-        accepted = self._board.hear(report, time.monotonic())
+        accepted = self._board.hear(report, self._now())
         if accepted is not None:
             self._tally.count(report, is_final=False)
             if self._helpers.purse is not None:
@@ -285,9 +285,9 @@ class Driver:
     def _bury(self, lease: Lease, error: Exception | None, *, is_shut_out: bool) -> None:
         """Nothing more comes from a round that ended without an outcome."""
         if lease.lane in self._cancelled:
-            self._cancelled.ended(lease, time.monotonic(), is_shut_out=is_shut_out)
+            self._cancelled.ended(lease, self._now(), is_shut_out=is_shut_out)
             return
-        blamed = self._board.bury(lease.lane, lease.round, str(error), time.monotonic())
+        blamed = self._board.bury(lease.lane, lease.round, str(error), self._now())
         if isinstance(error, RoundDied):
             partitions = ", ".join(str(item.partition) for item in lease.partitions)
             logger.warning(
@@ -350,8 +350,8 @@ class Driver:
         self._tell_state("stopping")
         budget = self._stop_seconds - CANCEL_SECONDS
         self._unfinished = self._wait_for_rounds(None, budget, lambda: self._stay_member(member))
-        deadline = time.monotonic() + COMMIT_SECONDS
-        while (member.is_committing or self._board.uncommitted()) and time.monotonic() < deadline:
+        deadline = self._now() + COMMIT_SECONDS
+        while (member.is_committing or self._board.uncommitted()) and self._now() < deadline:
             # Not a synchronous commit: without a broker it would never return.
             self._stay_member(member)
         if self._board.uncommitted():
@@ -371,7 +371,7 @@ class Driver:
         """Serve the group while winding down; trouble with it no longer changes the end."""
         try:
             self._committer.send(member)
-            member.poll(0.002 if member.is_committing else 0.0)
+            member.poll(0.002)  # not 0: a refused commit is sent again half a second later
         except TidegateError as error:
             self._end_with(error)
 
@@ -379,10 +379,10 @@ class Driver:
         self, partitions: list[Partition] | None, budget_seconds: float, meanwhile: Callable[[], None]
     ) -> tuple[Partition, ...]:
         """Wait until no round works on these partitions; then cancel. Return what had to be cancelled."""
-        deadline = time.monotonic() + budget_seconds
+        deadline = self._now() + budget_seconds
         for lease in self._board.flying(partitions):
             self._lanes.finish(lease)
-        while (flying := self._board.flying(partitions)) and time.monotonic() < deadline:
+        while (flying := self._board.flying(partitions)) and self._now() < deadline:
             self._take_events(TURN_SECONDS)
             self._lease()
             meanwhile()
@@ -392,8 +392,8 @@ class Driver:
             self._cancel(lease)
         unfinished = tuple(item.partition for lease in flying for item in lease.partitions)
         logger.warning("not finished in time: %s", names(unfinished), extra={"action": "cancelled"})
-        deadline = time.monotonic() + ZOMBIE_SECONDS
-        while time.monotonic() < deadline:
+        deadline = self._now() + ZOMBIE_SECONDS
+        while self._now() < deadline:
             self._take_events(TURN_SECONDS)
             self._lease()
         return unfinished

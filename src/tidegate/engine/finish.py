@@ -6,11 +6,11 @@ redrive topics are read, and again, until a pass finds them reached: what a pass
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 
+from tidegate.beside import THIS_MACHINE, Beside
 from tidegate.engine.board import Board
 from tidegate.errors import TidegateError
 from tidegate.kafka.admin import Admin
@@ -29,11 +29,18 @@ class EndsFound:
 class Finish:
     """Says when it is over."""
 
-    def __init__(self, admin: Admin, retry_topics: Callable[[], list[str]], post: Callable[[EndsFound], None]) -> None:
+    def __init__(
+        self,
+        admin: Admin,
+        retry_topics: Callable[[], list[str]],
+        post: Callable[[EndsFound], None],
+        beside: Beside = THIS_MACHINE,
+    ) -> None:
+        self._now = beside.now
         self._admin = admin
         self._retry_topics = retry_topics
         self._post = post
-        self._asker = ThreadPoolExecutor(1, thread_name_prefix="finish")
+        self._asker = beside.open_asker("finish")
         self._is_asking = False
         self._is_over = False
         self._not_before = 0.0
@@ -46,7 +53,7 @@ class Finish:
         owned = [partition for partition in board.owned if partition.topic in names]
         if not owned or self._is_over:
             return True
-        if not self._is_asking and time.monotonic() >= self._not_before:
+        if not self._is_asking and self._now() >= self._not_before:
             self._is_asking = True
             future = self._asker.submit(self._admin.ends, owned)
             future.add_done_callback(lambda found: self._post(EndsFound(found)))
@@ -55,7 +62,7 @@ class Finish:
     def take(self, ends: EndsFound, board: Board) -> None:
         """Go on up to these ends; it is over if they are reached."""
         self._is_asking = False
-        self._not_before = time.monotonic() + AGAIN_SECONDS
+        self._not_before = self._now() + AGAIN_SECONDS
         try:
             found: Mapping[Partition, int] = ends.found.result()
         except TidegateError:

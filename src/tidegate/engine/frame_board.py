@@ -81,7 +81,7 @@ class FrameBoard(Board):
     @property
     def plannable(self) -> dict[Partition, Ready]:
         """The partitions of which a round may be planned now."""
-        if self._is_stopping or self.is_paused or self._flying or self._pending() is not None or self.missing:
+        if self._is_stopping or self.is_paused or self._flying or not self._is_complete or self._pending() is not None:
             return {}
         # Of all partitions, also those that are at their end: else the next round could finish first, and nobody
         # would know any more that the last one was written.
@@ -102,7 +102,7 @@ class FrameBoard(Board):
 
     def leases(self, now: float = 0.0) -> list[Lease]:
         """Return the planned round, if all of it is ours, committed and due."""
-        if self._is_stopping or self.is_paused or self._flying or self.missing or self.strangers:
+        if self._is_stopping or self.is_paused or self._flying or not self._is_complete or self.strangers:
             return []
         for one in self._owned.values():
             if one.parked_until is not None and one.parked_until <= now:
@@ -120,6 +120,15 @@ class FrameBoard(Board):
     def workable_marks(self) -> dict[Partition, int]:
         """The marks that should move: none while a round runs, which may take as long as its writer does."""
         return {} if self._flying or self.missing else super().workable_marks
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether every partition is ours, and it is known where each stands.
+
+        Otherwise: a partition comes back and its mark is still being read; the planned round is written without it,
+        and when its mark is there, it counts as written too.
+        """
+        return not self.missing and all(one.position is not None for one in self._owned.values())
 
     def _pending(self) -> list[Owned] | None:
         """Return the partitions of the oldest planned round; None if nothing is planned.

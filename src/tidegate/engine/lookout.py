@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 
+from tidegate.beside import THIS_MACHINE, Beside
 from tidegate.engine.board import Board
 from tidegate.engine.topics import Change, Topics, expand
 from tidegate.engine.watchdog import Verdicts, Watchdog
@@ -52,35 +52,37 @@ class Lookout:
         pattern: re.Pattern[str] | None,
         stall_seconds: float,
         post: Callable[[Looked], None],
+        beside: Beside = THIS_MACHINE,
     ) -> None:
+        self._now = beside.now
         self._admin = admin
         self._topics = topics
         self._pattern = pattern
         self._post = post
         self._watchdog = Watchdog(stall_seconds)
         self._every_seconds = min(LOOK_SECONDS, stall_seconds / 4)
-        self._asker = ThreadPoolExecutor(1, thread_name_prefix="lookout")
-        self._next = time.monotonic() + self._every_seconds
-        self._next_expansion = time.monotonic() + EXPAND_SECONDS
+        self._asker = beside.open_asker("lookout")
+        self._next = self._now() + self._every_seconds
+        self._next_expansion = self._now() + EXPAND_SECONDS
         self._is_asking = False
         self.ends: Mapping[Partition, int] = {}
         """Where the logs ended when they were looked at last."""
 
     def look(self, board: Board) -> None:
         """Ask for the ends of what is ours and for the topics, if it is time to."""
-        if self._is_asking or time.monotonic() < self._next:
+        if self._is_asking or self._now() < self._next:
             return
         self._is_asking = True
-        is_expanding = self._pattern is not None and time.monotonic() >= self._next_expansion
+        is_expanding = self._pattern is not None and self._now() >= self._next_expansion
         if is_expanding:
-            self._next_expansion = time.monotonic() + EXPAND_SECONDS
+            self._next_expansion = self._now() + EXPAND_SECONDS
         future = self._asker.submit(self._see, list(board.marks), self._pattern if is_expanding else None)
         future.add_done_callback(lambda sight: self._post(Looked(sight)))
 
     def take(self, looked: Looked) -> Sight | None:
         """Return what was seen; None if nothing could be asked."""
         self._is_asking = False
-        self._next = time.monotonic() + self._every_seconds
+        self._next = self._now() + self._every_seconds
         try:
             return looked.sight.result()
         except TidegateError as error:
@@ -90,16 +92,16 @@ class Lookout:
     def judge(self, sight: Sight | None, board: Board) -> Verdicts:
         """Return what stands still."""
         self.ends = self.ends if sight is None else sight.ends
-        return self._watchdog.look(board.workable_marks, {} if sight is None else sight.ends, time.monotonic())
+        return self._watchdog.look(board.workable_marks, {} if sight is None else sight.ends, self._now())
 
     @property
     def standing(self) -> Mapping[Partition, float]:
         """For how long partitions with work have stood at their marks, in seconds."""
-        return self._watchdog.standing(time.monotonic())
+        return self._watchdog.standing(self._now())
 
     def compare(self, sight: Sight) -> Change:
         """Return which topics are not what they were."""
-        return self._topics.see(sight.topics, time.monotonic())
+        return self._topics.see(sight.topics, self._now())
 
     def close(self) -> None:
         """Ask no more."""

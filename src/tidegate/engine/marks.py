@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 
+from tidegate.beside import THIS_MACHINE, Beside
 from tidegate.engine.board import Board
 from tidegate.engine.lookout import Sight
 from tidegate.engine.lost import Loss, records_lost
@@ -35,11 +35,18 @@ class MarksFound:
 class MarkFinder:
     """Asks the broker in a thread of its own: reading marks blocks while a transaction is open."""
 
-    def __init__(self, board: Board, starting: Starting, post: Callable[[MarksFound], None]) -> None:
+    def __init__(
+        self,
+        board: Board,
+        starting: Starting,
+        post: Callable[[MarksFound], None],
+        beside: Beside = THIS_MACHINE,
+    ) -> None:
         self._board = board
+        self._now = beside.now
         self._starting = starting
         self._post = post
-        self._asker = ThreadPoolExecutor(1, thread_name_prefix="marks")
+        self._asker = beside.open_asker("marks")
         self._unplaced: dict[Partition, int] = {}
         self._unread: dict[Partition, tuple[int, float]] = {}
         """Partitions that rounds cannot read: at which mark, and since when."""
@@ -56,7 +63,7 @@ class MarkFinder:
 
     def doubt_unread(self, partitions: list[Partition], why: str) -> None:
         """The same, because a round could not read them. If that is no loss and does not pass, the run ends."""
-        now = time.monotonic()
+        now = self._now()
         marks = self._board.marks
         for partition in partitions:
             mark, since = self._unread.get(partition, (-1, now))
@@ -88,7 +95,7 @@ class MarkFinder:
 
         Not while a commit is on its way: it could land after the reading and be taken back by the next.
         """
-        if self._is_asking or member.is_committing or time.monotonic() < self._not_before:
+        if self._is_asking or member.is_committing or self._now() < self._not_before:
             return
         doubted = {tp: epoch for tp, epoch in self._board.doubted.items() if tp not in self._unplaced}
         epochs = {**doubted, **self._unplaced}
@@ -106,16 +113,16 @@ class MarkFinder:
             found = answer.found.result()
         except (BrokerUnreachable, DatabaseUnreachable, TopicMissing) as error:
             # A topic that is missing may be in the middle of being made anew; one that stays away ends the run.
-            self._not_before = time.monotonic() + ASK_AGAIN_SECONDS
+            self._not_before = self._now() + ASK_AGAIN_SECONDS
             logger.warning("the marks cannot be read yet: %s", error.happened, extra={"action": "marks_unread"})
             return []
         losses = [one for one in found.losses if self._is_ours(one.partition, answer.epochs)]
         self._stop_where_asked(losses)
         resets = {one.partition: one.resume for one in losses if one.resume is not None}
         if found.waiting:
-            self._not_before = time.monotonic() + ASK_AGAIN_SECONDS
+            self._not_before = self._now() + ASK_AGAIN_SECONDS
         if not self._commit(found.chosen, resets, found.topic_ids, member):
-            self._not_before = time.monotonic() + ASK_AGAIN_SECONDS
+            self._not_before = self._now() + ASK_AGAIN_SECONDS
             return []
         for positions, is_committed in ((found.committed, True), (found.chosen, True), (found.fresh, False)):
             for partition, position in positions.items():

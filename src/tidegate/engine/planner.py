@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
+from tidegate.beside import THIS_MACHINE, Beside
 from tidegate.engine.frame_board import FrameBoard, Ready
 from tidegate.engine.planning import Pace, RoundLimits, fitting, next_number, plan, share
 from tidegate.engine.wording import names
@@ -29,20 +29,28 @@ class Planner:
     """Used by the driver's thread; what blocks is asked in one of its own."""
 
     def __init__(
-        self, board: FrameBoard, ends: Ends, stand: Stand, group: str, limits: RoundLimits, gather_seconds: float
+        self,
+        board: FrameBoard,
+        ends: Ends,
+        stand: Stand,
+        group: str,
+        limits: RoundLimits,
+        gather_seconds: float,
+        beside: Beside = THIS_MACHINE,
     ) -> None:
+        self._now, self._wall = beside.now, beside.wall
         self._board = board
         self._ends = ends
         self._stand = stand
         self._group = group
         self._limits = limits
         self._gather_seconds = gather_seconds
-        self._asker = ThreadPoolExecutor(1, thread_name_prefix="planner")
+        self._asker = beside.open_asker("planner")
         self._asked: tuple[dict[Partition, Ready], Future[dict[Partition, int]]] | None = None
         self._strangers: tuple[dict[Partition, str], Future[dict[Partition, Position]]] | None = None
         self._not_before = 0.0
         self._since: float | None = None
-        self._told_at = time.monotonic()
+        self._told_at = self._now()
         self._missing_since: float | None = None
         self._has_given_way = False
         self._turn = 0
@@ -53,7 +61,7 @@ class Planner:
 
     def turn(self) -> None:
         """Go on: ask where the logs end, or plan by the answer."""
-        now = time.monotonic()
+        now = self._now()
         self._tell_missing(now)
         if self._strangers is not None or (now >= self._not_before and self._board.strangers):
             self._look_for_strangers(now)
@@ -119,7 +127,7 @@ class Planner:
         positions = {tp: one.position for tp, one in before.items()}
         ends = {tp: positions[tp].mark + count for tp, count in given.items() if count}
         known = [one.position for one in self._board.owned.values() if one.position is not None]
-        planned = plan(self._group, positions, ends, next_number(known, int(time.time() * 1000)))
+        planned = plan(self._group, positions, ends, next_number(known, int(self._wall() * 1000)))
         if self._board.plan(planned, {tp: before[tp].epoch for tp in planned}):
             self._since = None
             self._not_before = 0.0

@@ -7,11 +7,11 @@ without *ahead*, in a new epoch, and they are leased again.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from tidegate.beside import THIS_MACHINE, Beside
 from tidegate.engine.board import Board
 from tidegate.engine.starting import Moved, Starting
 from tidegate.errors import BrokerUnreachable, DatabaseUnreachable, RewindRefused, TidegateError
@@ -52,11 +52,18 @@ class _Rewind:
 class Rewinder:
     """Carries rewinds out, one after the other. Used by the driver's thread; what blocks is asked in one of its own."""
 
-    def __init__(self, board: Board, starting: Starting, post: Callable[[MovesReady], None]) -> None:
+    def __init__(
+        self,
+        board: Board,
+        starting: Starting,
+        post: Callable[[MovesReady], None],
+        beside: Beside = THIS_MACHINE,
+    ) -> None:
         self._board = board
+        self._now = beside.now
         self._starting = starting
         self._post = post
-        self._asker = ThreadPoolExecutor(1, thread_name_prefix="rewind")
+        self._asker = beside.open_asker("rewind")
         self._waiting: list[_Rewind] = []
         self._is_asking = False
         self._not_before = 0.0
@@ -78,7 +85,7 @@ class Rewinder:
 
     def turn(self, member: Member) -> None:
         """Go on with the first rewind, if its rounds are back."""
-        if not self._waiting or self._is_asking or member.is_committing or time.monotonic() < self._not_before:
+        if not self._waiting or self._is_asking or member.is_committing or self._now() < self._not_before:
             return
         rewind = self._waiting[0]
         self._drop_known(rewind)
@@ -86,11 +93,11 @@ class Rewinder:
             self._end(rewind)
             return
         self._board.hold(rewind.left)  # again: a partition that went and came back is held by nobody
-        known = {tp: one.position for tp in rewind.left if (one := self._board.owned[tp]).position is not None}
-        if self._board.flying(rewind.left) or len(known) < len(rewind.left):
+        if self._board.flying(rewind.left) or not all(map(self._stands, rewind.left)):
             return
         epochs = {tp: self._board.owned[tp].epoch for tp in rewind.left}
-        finished = {tp: one.finished for tp, one in known.items()}
+        known = {tp: self._board.owned[tp].position for tp in rewind.left}
+        finished = {tp: one.finished for tp, one in known.items() if one is not None}
         self._is_asking = True
         future = self._asker.submit(self._starting.rewind, dict(rewind.left), rewind.asked.replay, finished)
         future.add_done_callback(lambda moved: self._post(MovesReady(epochs, moved)))
@@ -103,7 +110,7 @@ class Rewinder:
             moved = ready.moved.result()
         except (BrokerUnreachable, DatabaseUnreachable) as error:
             logger.warning("the rewind has to wait: %s", error.happened, extra={"action": "rewind_waits"})
-            self._not_before = time.monotonic() + AGAIN_SECONDS
+            self._not_before = self._now() + AGAIN_SECONDS
             return
         except TidegateError as error:
             self._refuse(rewind.asked, error.happened)
@@ -117,13 +124,21 @@ class Rewinder:
                 rewind.done[tp] = one.position.mark
                 del rewind.left[tp]
         if refused:
-            self._not_before = time.monotonic() + AGAIN_SECONDS
+            self._not_before = self._now() + AGAIN_SECONDS
 
     def close(self) -> None:
         """Ask no more; what was not done is said to be so."""
         self._asker.shutdown(wait=False)
         for rewind in self._waiting:
             self._refuse(rewind.asked, "the run ended before")
+
+    def _stands(self, partition: Partition) -> bool:
+        """Whether the group has all that we know of a partition.
+
+        Otherwise: the broker takes the rewind, its answer is lost, and the next commit of ours takes it back.
+        """
+        owned = self._board.owned[partition]
+        return owned.position is not None and owned.position == owned.committed
 
     def _is_ours(self, partition: Partition, epochs: Mapping[Partition, int]) -> bool:
         owned = self._board.owned.get(partition)

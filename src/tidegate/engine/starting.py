@@ -146,6 +146,7 @@ class Starting:
         chosen = self._choose([name for name in unknown if self._is_chosen_as_a_whole(name)], infos)
         if self._source.at is not None:
             chosen |= self._places([tp for tp in self._source.at.places if tp not in committed])
+        chosen = self._still_to_choose(chosen)
         try:
             self._check_is_empty(chosen)
             self._commit_from_outside(self._truth.enter(self._coded(chosen, infos)))
@@ -153,6 +154,16 @@ class Starting:
             logger.info("the group has members: they choose where %s begin", unknown, extra={"action": "start_left"})
             if self._source.pattern is not None:
                 self._topics.came_later(unknown)
+
+    def _still_to_choose(self, chosen: Mapping[Partition, Position]) -> dict[Partition, Position]:
+        """Look again: a copy may have chosen, worked and left while we asked where the logs begin.
+
+        Otherwise: we find nothing and are held up; the copy settles everything and stops; we set the group back. Kafka
+        compares nothing when it stores: between this look and the commit there is nothing but the commit itself.
+        """
+        there = self._truth.read(chosen).commits if chosen else {}
+        begun = {tp.topic for tp in there if self._is_chosen_as_a_whole(tp.topic)}
+        return {tp: one for tp, one in chosen.items() if tp not in there and tp.topic not in begun}
 
     def _say_what_else_it_reads(self, infos: Infos) -> None:
         """A group that has read other topics and none of these may be another program's."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from tidegate.beside import THIS_MACHINE, Beside
 from tidegate.engine.failure import about, places
 from tidegate.engine.lost import Loss
 from tidegate.records import Counts, Failure, Outcome, Partition, Report
@@ -36,8 +36,9 @@ class SeenMishap:
 class Tally:
     """Counts records once, whether a live report or the outcome told of them first."""
 
-    def __init__(self, group: str, idle_seconds: float) -> None:
+    def __init__(self, group: str, idle_seconds: float, beside: Beside = THIS_MACHINE) -> None:
         self.group = group
+        self._now = beside.now
         self._idle_seconds = idle_seconds
         self.counts = Counts()
         self.rounds = 0
@@ -46,7 +47,7 @@ class Tally:
         self._proven: dict[int, tuple[int, ...]] = {}
         self.round_seconds = 0.0
         self.began_at = datetime.now(UTC)
-        self._told_at = self._came_at = time.monotonic()
+        self._told_at = self._came_at = self._now()
         self._told = Counts()
         self._told_taken = 0
         self._marks: dict[Partition, int] = {}
@@ -66,7 +67,7 @@ class Tally:
         self._prove(outcome)
         self._see(outcome)
         if any(news.as_tuple()):
-            self._came_at = time.monotonic()
+            self._came_at = self._now()
         if is_final:
             del self._counted[outcome.round]
             self._proven.pop(outcome.round, None)
@@ -126,7 +127,7 @@ class Tally:
 
     def tell(self) -> None:
         """Say how it goes, if it is time to: progress, or that nothing has come for long."""
-        now = time.monotonic()
+        now = self._now()
         if now - self._came_at >= self._idle_seconds:
             logger.info("no record has come for %.0f s", self._idle_seconds, extra={"action": "idle"})
             self._came_at = now

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from tidegate.beside import THIS_MACHINE, Beside
 from tidegate.errors import TidegateError
 from tidegate.kafka.connection import ClientLog, Kafka, translate
 from tidegate.kafka.transactions import membership_of
@@ -73,7 +74,15 @@ class Callbacks:
 class Member:
     """Membership in the group, without ever reading a record."""
 
-    def __init__(self, kafka: Kafka, joining: Joining, callbacks: Callbacks) -> None:
+    def __init__(
+        self,
+        kafka: Kafka,
+        joining: Joining,
+        callbacks: Callbacks,
+        beside: Beside = THIS_MACHINE,
+        open_consumer: Callable[[dict[str, Any]], Consumer] = Consumer,
+    ) -> None:
+        self._now, self._sleep = beside.now, beside.sleep
         self._kafka = kafka
         self._group = joining.group
         self._callbacks = callbacks
@@ -89,7 +98,7 @@ class Member:
             "on_commit": self._on_commit,
         }
         self._log: ClientLog = settings["logger"]
-        self._consumer = Consumer(settings)
+        self._consumer = open_consumer(settings)
         self._sent: dict[Partition, Commit] | None = None
         self._sent_at = 0.0
         self._warned_at = -WARN_AGAIN_SECONDS
@@ -109,8 +118,8 @@ class Member:
         if (refusal := self._log.refusal) is not None:
             self._log.forget_refusal()
             raise translate(refusal, "group membership", self._kafka.bootstrap)
-        if self._log.take_outage() and time.monotonic() - self._warned_at > WARN_AGAIN_SECONDS:
-            self._warned_at = time.monotonic()
+        if self._log.take_outage() and self._now() - self._warned_at > WARN_AGAIN_SECONDS:
+            self._warned_at = self._now()
             logger.warning(
                 "Kafka at %s does not answer; the run waits for it", self._kafka.bootstrap, extra={"action": "away"}
             )
@@ -142,13 +151,13 @@ class Member:
 
         One that is never answered must not hold all later ones back: after a while it counts as lost.
         """
-        return self._sent is not None and time.monotonic() - self._sent_at < ANSWER_SECONDS
+        return self._sent is not None and self._now() - self._sent_at < ANSWER_SECONDS
 
     def commit(self, positions: Mapping[Partition, Commit]) -> None:
         """Send one commit; the answer comes through `poll`, to the callback `committed`."""
         try:
             self._consumer.commit(offsets=_offsets(positions), asynchronous=True)
-            self._sent, self._sent_at = dict(positions), time.monotonic()
+            self._sent, self._sent_at = dict(positions), self._now()
         except KafkaException as error:
             self._callbacks.committed({}, dict.fromkeys(positions, self._refused(error.args[0])))
 
@@ -169,8 +178,8 @@ class Member:
         called from inside a callback; so the broker is asked whether it has it.
         """
         awaited = {tp: one for tp, one in (self._sent or {}).items() if tp in set(partitions)}
-        while awaited and time.monotonic() < self._sent_at + ARRIVAL_SECONDS and self._committed(awaited) != awaited:
-            time.sleep(0.02)  # between two questions
+        while awaited and self._now() < self._sent_at + ARRIVAL_SECONDS and self._committed(awaited) != awaited:
+            self._sleep(0.02)  # between two questions
 
     def _committed(self, partitions: Iterable[Partition]) -> dict[Partition, Commit]:
         asked = [TopicPartition(one.topic, one.number) for one in partitions]

@@ -1,0 +1,171 @@
+"""What a schedule has done, and whether it was lawful: the laws of `tidegate.testing`, and what only we can see.
+
+A rewind begins a new life of its partition. Each life is judged for itself, as if it were a partition of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.cluster import GROUP, Cluster
+from tidegate.kafka.commits import CommitSeen
+from tidegate.ledger import decode_any
+from tidegate.records import Partition
+from tidegate.testing.copies import CopySeen
+from tidegate.testing.laws import check_laws
+from tidegate.testing.record_log import Event, Fault
+
+if TYPE_CHECKING:
+    from tests.simulation.plan import Plan
+    from tests.simulation.rounds import Attempt, Message, Task
+    from tests.simulation.world import World
+    from tidegate.engine.lanes import RoundEnded
+    from tidegate.engine.rewinder import RewindAsked
+
+
+def life(partition: Partition, replay: int) -> Partition:
+    """One life of a partition."""
+    return Partition(f"{partition.topic}#{replay}", partition.number)
+
+
+class Judge:
+    """Notes what happens; says at the end which laws did not hold."""
+
+    def __init__(self, world: World, plan: Plan, cluster: Cluster, tasks: list[Task]) -> None:
+        self._world, self._plan, self._cluster, self._tasks = world, plan, cluster, tasks
+        self.events: list[Event] = []
+        self.copies: list[CopySeen] = []
+        self.faults: list[Fault] = []
+        self.breaches: list[str] = []
+        self.deadline_missed = ""
+        self._failed: set[tuple[object, Partition, int, int]] = set()
+        self._tries: dict[tuple[object, Partition, int, int], int] = {}
+
+    # --- while it happens
+
+    def fault(self, kind: str, driver: int | None = None, worker: int | None = None) -> None:
+        self._world.say("fault:", kind, "" if driver is None else driver, "" if worker is None else f"task {worker}")
+        self.faults.append(Fault(kind, self._world.tick(), driver, worker))
+
+    def leased(self, task: Task) -> None:
+        """No other task may be at work on these, but for one of a session that is over."""
+        ended = self._cluster.group.ended
+        for other in self._tasks:
+            if other is task or other.is_over or not other.partitions & task.partitions:
+                continue
+            if other.owner is not task.owner and (other.session in ended or task.session in ended or other.is_orphan):
+                continue
+            names = ", ".join(map(str, sorted(other.partitions & task.partitions)))
+            self.breach(f"two rounds at work on {names}: {other} and {task}")
+
+    def began(self, task: Task, attempt: Attempt) -> None:
+        message = attempt.message
+        where = (task.owner, message.place, task.epoch(message.place), message.at)
+        if where in self._failed:
+            self.breach(f"{message.place} offset {message.at} had stopped the run and ran again in {task}")
+        if attempt.number <= self._tries.get(where, 0):
+            self.breach(f"{message.place} offset {message.at}: attempt {attempt.number} came twice, in {task}")
+
+    def settled(self, task: Task, attempt: Attempt) -> None:
+        message, tick = attempt.message, self._world.tick()
+        place = life(message.place, task.books.replay(message.place))
+        self._world.say(task, "settles", message.place, message.at)
+        name = f"{place}:{message.at}"
+        who, session = str(task.pid), task.session
+        self.events.append(
+            Event("settled", place, message.at, name, None, attempt.number, tick, task.pid, who, session, str(session))
+        )
+
+    def copied(self, task: Task, message: Message) -> None:
+        place = life(message.place, task.books.replay(message.place))
+        said: Any = None
+        self._world.say(task, "writes a dead letter of", message.place, message.at)
+        self.copies.append(CopySeen(place, message.at, "g.dead", self._world.tick(), True, said))
+
+    def delivered(self, task: Task, event: RoundEnded) -> None:
+        """A round's end reached its process: what it says must not be forgotten."""
+        for item in event.outcome.partitions if event.outcome is not None else ():
+            if item.failure is not None:
+                self._failed.add((task.owner, item.partition, item.epoch, item.failure.record_offset))
+            for one in item.open:
+                self._tries[task.owner, item.partition, item.epoch, one.record_offset] = one.tries.failed
+
+    def rewound(self, asked: RewindAsked) -> None:
+        """A rewind was said to be done: then the group stands there."""
+        for partition in asked.moves:
+            stored = self._cluster.offsets[partition]
+            if decode_any(GROUP, partition, stored.mark, stored.metadata).position.replay < asked.replay:
+                self.breach(f"the rewind {asked.replay} of {partition} was said to be done and is not")
+
+    def breach(self, sentence: str) -> None:
+        self._world.say("BREACH:", sentence)
+        self.breaches.append(sentence)
+
+    # --- at the end
+
+    def verdict(self) -> list[str]:
+        lives = self._lives()
+        produced = [(*place, at) for place, offsets in lives.items() for at in offsets]
+        last = {place.number: place for place in lives}
+        faults = [*self.faults, *(Fault("expelled", at, driver) for driver, at in self._cluster.group.ended.items())]
+        found = check_laws(produced, self.events, self._commits, faults, copies=self.copies, order=self._plan.order)
+        kept = [str(one) for one in found if one.law != "L2" or last[one.partition.number] == one.partition]
+        twice = self._effects_twice() if self._plan.is_frames else ()
+        return [*self.breaches, *self._world.crashes, *kept, *twice, *self._undone_rewinds()]
+
+    @property
+    def _commits(self) -> list[CommitSeen]:
+        return [
+            CommitSeen(GROUP, life(one.partition, _replay(one)), one.mark, one.metadata, one.committed_at_ms, at)
+            for at, one in enumerate(self._cluster.commits)
+        ]
+
+    def _lives(self) -> dict[Partition, list[int]]:
+        """Every life of every partition, in order, and the records that it is to settle."""
+        begins: dict[Partition, int] = {}
+        covered: dict[tuple[Partition, int], int] = {}
+        marks: dict[Partition, int] = {}
+        for one in self._cluster.commits:
+            place = life(one.partition, _replay(one))
+            mark = one.mark or 0
+            begins.setdefault(place, mark)
+            for at in range(marks.get(place, begins[place]), mark):
+                covered[place, at] = one.committed_at_ms
+            marks[place] = max(mark, marks.get(place, 0))
+        settled = {(one.partition, one.record_offset) for one in self.events}
+        settled |= {(one.partition, one.record_offset) for one in self.copies}
+        lives = {}
+        for place, begin in begins.items():
+            log = self._cluster.logs[Partition(place.topic.partition("#")[0], place.number)]
+            there = [at for at in range(begin, log.end) if at not in log.missing]
+            # What retention took before it was settled or passed is a gap in the log.
+            lives[place] = [
+                at
+                for at in there
+                if at not in log.removed
+                or (place, at) in settled
+                or covered.get((place, at), log.removed[at]) < log.removed[at]
+            ]
+        return lives
+
+    def _effects_twice(self) -> Iterable[str]:
+        seen = Counter((one.partition, one.record_offset) for one in self.events)
+        for (place, at), times in seen.items():
+            if times > 1:
+                yield f"L6: {place} offset {at} has its effect {times} times"
+
+    def _undone_rewinds(self) -> Iterable[str]:
+        newest: dict[Partition, int] = {}
+        for one in self._cluster.commits:
+            replay = _replay(one)
+            if replay < newest.get(one.partition, 0):
+                yield f"L5: {one.partition} was rewound ({newest[one.partition]}), and then went back to before"
+            newest[one.partition] = max(replay, newest.get(one.partition, 0))
+
+
+def _replay(commit: CommitSeen) -> int:
+    if '"replay"' not in commit.metadata:
+        return 0
+    return decode_any(GROUP, commit.partition, commit.mark or 0, commit.metadata).position.replay

@@ -1,0 +1,261 @@
+"""Drivers that lie, each in one way: a simulation that does not notice them proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from tests.simulation.plan import KINDS, Kind
+from tests.simulation.simulation import Made
+from tidegate.engine.board import Board
+from tidegate.engine.cancelled import Cancelled
+from tidegate.engine.committer import Committer
+from tidegate.engine.driver import Driver
+from tidegate.engine.frame_board import FrameBoard
+from tidegate.engine.owned import Accepted, Owned
+from tidegate.engine.rewinder import Rewinder
+from tidegate.engine.starting import Starting
+from tidegate.kafka.member import Member, Refused
+from tidegate.records import Commit, Lease, Outcome, Partition, PartitionOutcome, Position
+
+
+class CommitsTheRecordAtTheMark(Board):
+    """Commits the offset of the first record that is not settled, plus one."""
+
+    def uncommitted(self) -> dict[tuple[Partition, int], Position]:
+        return {key: replace(one, mark=one.mark + 1) for key, one in super().uncommitted().items()}
+
+
+class BelievesOldEpochs(Board):
+    """Takes an outcome for true, whatever epoch it is of."""
+
+    def accept(self, outcome: Outcome, now: float = 0.0) -> Accepted:
+        return super().accept(replace(outcome, partitions=tuple(map(self._renew, outcome.partitions))), now)
+
+    def _renew(self, item: PartitionOutcome) -> PartitionOutcome:
+        owned = self._owned.get(item.partition)
+        return item if owned is None else replace(item, epoch=owned.epoch)
+
+
+class KeepsWhatItGaveBack(Board):
+    """Goes on with partitions that were given back."""
+
+    def remove(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
+            if partition in self._owned:
+                self._owned[partition].is_closing = False
+
+
+class ForgetsAhead(Board):
+    """Begins at the mark, and knows nothing of what is settled beyond."""
+
+    def place(self, partition: Partition, epoch: int, position: Position, *, is_committed: bool) -> bool:
+        return super().place(partition, epoch, replace(position, ahead=()), is_committed=is_committed)
+
+
+class LeasesTwice(Board):
+    """Sees nothing that is leased already."""
+
+    @property
+    def _busy(self) -> set[Partition]:
+        return set()
+
+    def leases(self, now: float = 0.0) -> list[Lease]:
+        for owned in self._owned.values():
+            owned.lane = None
+        return super().leases(now)
+
+
+class LosesFailures(Board):
+    """Forgets that a record has failed for good."""
+
+    def accept(self, outcome: Outcome, now: float = 0.0) -> Accepted:
+        parts = tuple(replace(item, failure=None) for item in outcome.partitions)
+        return super().accept(replace(outcome, partitions=parts), now)
+
+    def hear(self, report: Outcome, now: float = 0.0) -> Accepted | None:
+        parts = tuple(replace(item, failure=None) for item in report.partitions)
+        return super().hear(replace(report, partitions=parts), now)
+
+
+class ForgetsAttempts(Board):
+    """Forgets how often a record was tried."""
+
+    def _believe(self, outcome: Outcome, now: float, *, is_final: bool) -> Accepted:
+        parts = tuple(replace(item, open=()) for item in outcome.partitions)
+        return super()._believe(replace(outcome, partitions=parts), now, is_final=is_final)
+
+
+class HearsTheDead(Board):
+    """Believes live reports of rounds that are over."""
+
+    def hear(self, report: Outcome, now: float = 0.0) -> Accepted | None:
+        return self._believe(report, now, is_final=False)
+
+
+class MovesBack(Board):
+    """Takes every mark that it hears of."""
+
+    @staticmethod
+    def _advance(owned: Owned, item: PartitionOutcome, *, is_final: bool) -> None:
+        assert is_final in (True, False)
+        owned.position = item.position
+
+
+class RewindsInTheSameEpoch(Board):
+    """Does not raise the epoch at a rewind."""
+
+    def reset(self, partition: Partition, epoch: int, position: Position, end: int) -> bool:
+        done = super().reset(partition, epoch, position, end)
+        if done:
+            self._owned[partition].epoch = epoch
+        return done
+
+
+class _NothingFlies:
+    """A board on which no round is ever seen."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def flying(self, _partitions: object = None) -> list[Lease]:
+        return []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._board, name)
+
+
+class RewindsUnderARound(Rewinder):
+    """Does not wait for the rounds on what it rewinds."""
+
+    def __init__(self, board: Board, *more: object) -> None:
+        super().__init__(_NothingFlies(board), *more)  # type: ignore[arg-type]  # that is the lie
+
+
+class RewindsBeforeTheCommit(Rewinder):
+    """Does not wait until what was settled is committed."""
+
+    def _stands(self, partition: Partition) -> bool:
+        return self._board.owned[partition].position is not None
+
+
+class TakesRefusalsForYes(Committer):
+    """Counts a refused commit as taken."""
+
+    def answered(self, taken: Mapping[Partition, Commit], refused: Mapping[Partition, Refused]) -> None:
+        super().answered({**taken, **dict.fromkeys(refused, Commit(0, ""))}, {})
+
+
+class GivesBackUncommitted(Committer):
+    """Gives partitions back without committing what was settled."""
+
+    def flush(self, member: Member, partitions: Iterable[Partition], budget_seconds: float) -> bool:
+        return (member, partitions) is not None and budget_seconds > 0
+
+
+class DoesNotWaitAtRevoke(Driver):
+    """Gives partitions back while rounds work on them."""
+
+    def _wait_for_rounds(
+        self, partitions: list[Partition] | None, budget_seconds: float, meanwhile: Callable[[], None]
+    ) -> tuple[Partition, ...]:
+        return () if partitions is not None else super()._wait_for_rounds(partitions, budget_seconds, meanwhile)
+
+
+class SpinsAtTheEnd(Driver):
+    """Polls without a pause while it waits to send its last commit again."""
+
+    def _stay_member(self, member: Member) -> None:
+        self._committer.send(member)
+        member.poll(0.002 if member.is_committing else 0.0)
+
+
+class _Gone(Cancelled):
+    def ended(self, lease: Lease, now: float, *, is_shut_out: bool) -> None:
+        assert is_shut_out in (True, False)
+        super().ended(lease, now, is_shut_out=True)
+
+
+class IgnoresZombies(Driver):
+    """Takes a cancelled round for gone, although its task lives on."""
+
+    def run(self, *what: object) -> object:  # type: ignore[override]  # that is the lie
+        self._cancelled = _Gone()
+        return super().run(*what)  # type: ignore[arg-type]
+
+    def _wait_for_rounds(
+        self, partitions: list[Partition] | None, budget_seconds: float, meanwhile: Callable[[], None]
+    ) -> tuple[Partition, ...]:
+        deadline = self._now() + budget_seconds
+        while (flying := self._board.flying(partitions)) and self._now() < deadline:
+            self._take_events(0.05)
+            self._lease()
+            meanwhile()
+        for lease in flying:
+            self._cancel(lease)
+        return tuple(item.partition for lease in flying for item in lease.partitions)
+
+
+class ChoosesBlindly(Starting):
+    """Does not look again before it commits where a group begins."""
+
+    def _still_to_choose(self, chosen: Mapping[Partition, Position]) -> dict[Partition, Position]:
+        return dict(chosen)
+
+
+class WritesWithoutAll(FrameBoard):
+    """Begins a planned round before it is known where all its partitions stand."""
+
+    @property
+    def _is_complete(self) -> bool:
+        return not self.missing
+
+
+class ForgetsThePlan(FrameBoard):
+    """Does not see that a round was planned, and may have been written, before the partition came."""
+
+    def place(self, partition: Partition, epoch: int, position: Position, *, is_committed: bool) -> bool:
+        return super().place(partition, epoch, replace(position, planned=None), is_committed=is_committed)
+
+
+class WritesBeforeTheCommit(FrameBoard):
+    """Begins a planned round before the broker has the plan."""
+
+    @staticmethod
+    def _is_due(one: Owned) -> bool:
+        return one.may_be_leased and one.parked_until is None
+
+
+@dataclass(frozen=True)
+class Lie:
+    """A driver that lies, and the faults under which that shows."""
+
+    made: Made
+    kinds: tuple[Kind, ...] = KINDS
+    is_frames: bool = False
+    first: int = 0
+    """The first seed to try: one shortly before the first that shows it."""
+
+
+LIES: dict[str, Lie] = {
+    "commits past a record that is not settled": Lie(Made(board=CommitsTheRecordAtTheMark)),
+    "believes an outcome of an old epoch": Lie(Made(board=BelievesOldEpochs, rewinder=RewindsUnderARound), ("rewind",)),
+    "goes on with what it gave back": Lie(Made(board=KeepsWhatItGaveBack)),
+    "forgets ahead when a partition comes": Lie(Made(board=ForgetsAhead)),
+    "leases a partition twice": Lie(Made(board=LeasesTwice), first=50),
+    "rewinds under a running round": Lie(Made(board=RewindsInTheSameEpoch, rewinder=RewindsUnderARound), first=90),
+    "rewinds before the commit": Lie(Made(rewinder=RewindsBeforeTheCommit), ("rewind", "deaf"), first=85),
+    "takes a cancelled round for gone": Lie(Made(driver=IgnoresZombies)),
+    "loses a failure": Lie(Made(board=LosesFailures)),
+    "forgets attempts": Lie(Made(board=ForgetsAttempts)),
+    "hears rounds that are over": Lie(Made(board=HearsTheDead), first=60),
+    "lets marks move back": Lie(Made(board=MovesBack), first=180),
+    "takes a refused commit for taken": Lie(Made(committer=TakesRefusalsForYes)),
+    "gives back without a commit": Lie(Made(committer=GivesBackUncommitted)),
+    "gives back while rounds run": Lie(Made(driver=DoesNotWaitAtRevoke)),
+    "spins while it waits for its last commit": Lie(Made(driver=SpinsAtTheEnd), ("loading", "stop")),
+    "chooses a start blindly": Lie(Made(starting=ChoosesBlindly), ("slow", "stop"), first=700),
+    "writes a planned round without all of it": Lie(Made(frame_board=WritesWithoutAll), is_frames=True, first=70),
+    "forgets a planned round": Lie(Made(frame_board=ForgetsThePlan), is_frames=True, first=120),
+    "writes before the plan is committed": Lie(Made(frame_board=WritesBeforeTheCommit), is_frames=True, first=120),
+}

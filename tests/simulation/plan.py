@@ -1,0 +1,102 @@
+"""One schedule as data: made from a seed, and made smaller when it shows a breach."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+Kind = Literal[
+    "kill", "stop", "freeze", "cut", "die", "hang", "loading", "deaf", "slow", "retention", "rewind", "maintenance",
+    "pause", "produce",
+]  # fmt: skip
+Bad = Literal["fails", "kills"]
+OFTEN: tuple[Bad, ...] = ("fails", "fails", "fails", "kills")
+KINDS: tuple[Kind, ...] = (
+    "kill", "kill", "stop", "stop", "freeze", "cut", "die", "die", "hang", "hang", "loading", "deaf", "slow",
+    "retention", "rewind", "rewind", "maintenance", "pause", "produce", "produce",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is done to the run at some moment."""
+
+    at: float
+    kind: Kind
+    where: int
+    """The process or the partition, by number."""
+    size: float
+    """From 0 to 1: how long, how far."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.at:.2f} s (where {self.where}, size {self.size:.2f})"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a schedule begins with. The rest is chance, drawn from the seed."""
+
+    seed: int
+    processes: int
+    records: tuple[int, ...]
+    """How many records lie in each partition at the start."""
+    lanes: int
+    order: Literal["partition", "none"]
+    policy: Literal["stop", "retry", "dead_letter"]
+    is_live: bool
+    most_records: int | None
+    """`commit_every(records=)`."""
+    stop_seconds: float
+    bad: dict[tuple[int, int], tuple[Bad, int]] = field(default_factory=dict)
+    """Records that fail, or kill their worker, so many times; by partition and offset."""
+    gaps: frozenset[tuple[int, int]] = frozenset()
+    faults: tuple[Fault, ...] = ()
+    is_frames: bool = False
+    """Whether rounds are DataFrames."""
+
+    @property
+    def size(self) -> tuple[int, int, int, int]:
+        """How much there is to read for somebody who looks for the cause."""
+        return len(self.faults), len(self.bad), sum(self.records), self.processes + self.lanes
+
+
+def plan_of(seed: int, kinds: tuple[Kind, ...] = KINDS, *, is_frames: bool = False) -> Plan:
+    """Make the schedule of a seed, with faults of these kinds; of records, or of DataFrames."""
+    made = _records_plan(seed, kinds)
+    if not is_frames:
+        return made
+    return replace(made, is_frames=True, lanes=1, order="none", is_live=False, bad={}, processes=min(2, made.processes))
+
+
+def _records_plan(seed: int, kinds: tuple[Kind, ...]) -> Plan:
+    chance = random.Random(f"plan {seed}")
+    partitions = chance.choice((1, 1, 2, 2, 3))
+    processes = chance.choice((1, 2, 2, 3))
+    records = tuple(chance.randrange(1, 7) for _ in range(partitions))
+    places = [(number, at) for number, count in enumerate(records) for at in range(count)]
+    bad: dict[tuple[int, int], tuple[Bad, int]] = {}
+    gaps = set()
+    for place in places:
+        if chance.random() < 0.12:
+            bad[place] = (chance.choice(OFTEN), chance.randrange(1, 5))
+        elif chance.random() < 0.1:
+            gaps.add(place)
+    faults = tuple(
+        Fault(chance.random() * chance.choice((3, 12)), chance.choice(kinds), chance.randrange(6), chance.random())
+        for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4)))
+    )
+    return Plan(
+        seed=seed,
+        processes=processes,
+        records=records,
+        lanes=chance.choice((1, 2, 2)),
+        order=chance.choice(("partition", "none")),
+        policy=chance.choice(("stop", "retry", "dead_letter")),
+        is_live=chance.random() < 0.6,
+        most_records=chance.choice((None, None, None, 1, 2)),
+        stop_seconds=chance.choice((6.0, 9.0, 30.0)),
+        bad=bad,
+        gaps=frozenset(gaps),
+        faults=tuple(sorted(faults, key=lambda one: one.at)),
+    )

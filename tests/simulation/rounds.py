@@ -1,0 +1,353 @@
+"""Simulated rounds: tasks that read, run records in some order, report now and then, die, hang, live on as zombies.
+
+Their books are the real ones. What a record does is chance and the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.engine.books import Books, Note
+from tidegate.engine.events import RoundReported
+from tidegate.engine.lanes import Lanes, RoundEnded
+from tidegate.engine.spark import RoundDied
+from tidegate.records import Failure, Lease, LeasedPartition, Outcome, Partition, Tries
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+ZOMBIE_SECONDS = 3.5
+"""How long a cancelled Python task lives on, at most."""
+STEPS = (0.001, 0.01, 0.05, 0.1, 0.4)
+IN_FLIGHT = 3
+
+
+@dataclass(frozen=True)
+class Message:
+    """A record as the books want it."""
+
+    place: Partition
+    at: int
+
+    def topic(self) -> str:
+        return self.place.topic
+
+    def partition(self) -> int:
+        return self.place.number
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes | None:
+        return None
+
+    def value(self) -> bytes | None:
+        return None
+
+    def headers(self) -> None:
+        return None
+
+    def timestamp(self) -> tuple[int, int]:
+        return 0, 0
+
+
+@dataclass(eq=False)
+class Attempt:
+    message: Message
+    number: int
+    has_effect: bool = False
+
+
+class SimLanes(Lanes):
+    """Starts simulated tasks."""
+
+    def __init__(self, process: Process, *, is_live: bool) -> None:
+        self._process = process
+        self._is_live = is_live
+        self._tasks: dict[int, Task] = {}
+
+    def start(self, lease: Lease) -> None:
+        self._tasks[lease.lane] = Task(self._process, lease, is_live=self._is_live)
+
+    def tick(self, proofs: Callable[[int], Sequence[int]]) -> None:
+        pass
+
+    @property
+    def is_live(self) -> bool:
+        return self._is_live
+
+    def grant(self, permits: Mapping[int, int]) -> None:
+        raise AssertionError(f"no rate was chosen: {permits}")
+
+    def finish(self, lease: Lease) -> None:
+        task = self._tasks.get(lease.lane)
+        if self._is_live and task is not None and task.lease.round == lease.round and not task.is_told:
+            task.is_told = True
+            self._process.world.at(self._process.world.soon(), task.stop_reading)
+
+    def cancel(self, lane: int) -> None:
+        self._tasks[lane].cancel()
+
+    def close(self) -> None:
+        pass
+
+
+class Task:
+    """One task of one round."""
+
+    def __init__(self, process: Process, lease: Lease, *, is_live: bool) -> None:
+        sim = process.sim
+        self.owner, self._sim, self._world = process, sim, process.world
+        self._plan = sim.plan
+        self.lease = lease
+        self.session = process.session
+        self.pid = sim.next_pid()
+        self._is_live = is_live
+        self._in_order = self._plan.order == "partition"
+        self.books = Books(lease, in_partition_order=self._in_order, now=self._world.tell_time)
+        self._next = {item.partition: item.position.mark for item in lease.partitions}
+        self._epochs = {item.partition: item.epoch for item in lease.partitions}
+        self._waiting: list[Message] = []
+        self._flying: list[Attempt] = []
+        self._lost: dict[Partition, int] = {}
+        self._begun = 0
+        self._is_stopping = False
+        self.is_told = False
+        self._has_ended = False
+        self.is_cancelled = self.is_orphan = False
+        self._dies_at: float | None = None
+        self.hangs_until = 0.0
+        self._idle_since: float | None = None
+        self._report_at = 0.0
+        if self._world.trace is not None:
+            self._world.say(process, f"round {lease.round} of lane {lease.lane}:", *map(_shown, lease.partitions))
+        sim.tasks.append(self)
+        sim.judge.leased(self)
+        self._world.at(self._world.soon(), self._go)
+
+    def __str__(self) -> str:
+        return f"{self.owner} round {self.lease.round} (task {self.pid})"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it does nothing more."""
+        return self._has_ended or (self._dies_at is not None and self._world.now >= self._dies_at)
+
+    @property
+    def partitions(self) -> set[Partition]:
+        return set(self._next)
+
+    def epoch(self, partition: Partition) -> int:
+        return self._epochs[partition]
+
+    # --- from outside
+
+    def stop_reading(self) -> None:
+        self._is_stopping = True
+
+    def cancel(self) -> None:
+        """Spark says at once that it has ended; the task lives on for a while."""
+        if self.is_over or self.is_cancelled:
+            return
+        self.is_cancelled = True
+        self._sim.note_fault("cancelled", worker=self.pid)
+        self._die_later()
+        self._post(RoundEnded(self.lease, None, RuntimeError("cancelled")))
+
+    def orphan(self) -> None:
+        """Its driver was killed."""
+        self.is_orphan = True
+        self._die_later()
+
+    def _die_later(self) -> None:
+        self._dies_at = self._world.now + ZOMBIE_SECONDS * self._world.random()
+
+    def die(self) -> None:
+        """The worker is gone, with all that was not reported."""
+        if self.is_over:
+            return
+        self._has_ended = True
+        self._sim.note_fault("worker died", worker=self.pid)
+        if self.is_cancelled:
+            return
+        if self._world.random() < 0.2:
+            self._post(RoundEnded(self.lease, Outcome(self.lease.lane, self.lease.round, (), is_repeat=True), None))
+        else:
+            self._post(RoundEnded(self.lease, None, RoundDied("killed")))
+
+    def _post(self, event: RoundEnded) -> None:
+        self._world.at(self._world.soon(), self._deliver, event)
+
+    def _deliver(self, event: RoundEnded) -> None:
+        if not self.owner.is_dead:
+            self._sim.judge.delivered(self, event)
+            self.owner.inbox.put(event)
+
+    # --- its life
+
+    def _go(self) -> None:
+        now = self._world.now
+        if self.is_over:
+            return
+        if self._dies_at is not None and now >= self._dies_at:
+            self._has_ended = True
+            return
+        if now < self.hangs_until:
+            self._world.at(self.hangs_until - now, self._go)
+            return
+        self._act()
+        if not self.is_over:
+            self._world.at(self._world.pick(STEPS), self._go)
+
+    def _act(self) -> None:
+        chance = self._world.random()
+        if self._flying and (chance < 0.5 or len(self._flying) >= (1 if self._in_order else IN_FLIGHT)):
+            self._finish(self._world.chance.choice(self._flying))
+        elif self._may_begin and self._begin():
+            self._idle_since = None
+        elif self._flying:
+            self._finish(self._world.chance.choice(self._flying))
+        elif self._has_no_more_to_do():
+            self._end()
+            return
+        if self._is_live and chance < 0.4:
+            self._report()
+
+    @property
+    def _may_begin(self) -> bool:
+        most = self.lease.limits.records
+        return not self._is_stopping and (most is None or self._begun < most)
+
+    def _has_no_more_to_do(self) -> bool:
+        if not self._may_begin or self.books.failures or self._world.random() < 0.1:
+            return True
+        now = self._world.now
+        if self._idle_since is None:
+            self._idle_since = now
+            self.hangs_until = now + self.lease.limits.idle_seconds * self._world.random()
+            return False
+        return True
+
+    def _begin(self) -> bool:
+        due = [one for one in self._waiting if self._is_due(one)]
+        if due:
+            self._waiting.remove(due[0])
+            self._run(due[0])
+            return True
+        places = list(self._next)
+        first = int(self._world.random() * len(places))
+        for partition in places[first:] + places[:first]:
+            message = self._read(partition)
+            if message is not None:
+                self._take(message)
+                return True
+        return False
+
+    def _read(self, partition: Partition) -> Message | None:
+        """Return the next record of a partition, if it may be begun."""
+        log = self._sim.cluster.logs[partition]
+        if partition in self.books.failures or partition in self._lost:
+            return None
+        unfinished = [*self._waiting, *(one.message for one in self._flying)]
+        is_busy = any(one.place == partition for one in unfinished)
+        if self._in_order and is_busy:
+            return None
+        at = self._next[partition]
+        if at < log.beginning:
+            self._lost[partition] = log.beginning
+            return None
+        while at < log.end and at in log.missing:
+            at += 1
+        if at >= log.end:
+            self._next[partition] = at
+            if not is_busy:
+                self.books.reach(partition, log.end)
+            return None
+        self._next[partition] = at + 1
+        return Message(partition, at)
+
+    def _take(self, message: Message) -> None:
+        if self.books.ledgers[message.place].is_settled(message.at):
+            self.books.settle(message, quietly=True)
+            return
+        self.books.keep_open(message)
+        note = self.books.note_for(message.place, message.at)
+        if note is not None and note.failure is not None:
+            self._give_up(message, note.failure)
+        elif note is not None and not self._is_due(message):
+            self._waiting.append(message)
+        else:
+            self._run(message)
+
+    def _is_due(self, message: Message) -> bool:
+        note = self.books.note_for(message.place, message.at)
+        return note is None or note.next_try <= self._world.now
+
+    def _run(self, message: Message) -> None:
+        note = self.books.note_for(message.place, message.at)
+        attempt = Attempt(message, 1 if note is None else note.tries.failed + 1)
+        self._begun += 1
+        self._flying.append(attempt)
+        self._sim.judge.began(self, attempt)
+
+    def _finish(self, attempt: Attempt) -> None:
+        message = attempt.message
+        if attempt.has_effect:
+            self._flying.remove(attempt)
+            self.books.settle(message)
+            return
+        misfortune = self._sim.misfortune(message)
+        if misfortune == "kills":
+            self.die()
+        elif misfortune == "fails":
+            self._flying.remove(attempt)
+            self._fail(attempt)
+        else:
+            attempt.has_effect = True
+            self._sim.judge.settled(self, attempt)
+            if self._world.random() < 0.8:
+                self._finish(attempt)
+
+    def _fail(self, attempt: Attempt) -> None:
+        message = attempt.message
+        failure = Failure(message.place, message.at, "ValueError", "no", attempts=attempt.number)
+        self._world.say(self.owner, message.place, message.at, "fails, attempt", attempt.number)
+        if self._plan.policy != "stop" and attempt.number <= 2:
+            wait = self._world.pick((0.05, 0.5, 3.0))
+            self.books.keep_open(message, Note(Tries(attempt.number), self._world.now + wait))
+            self._waiting.append(message)
+        else:
+            self._give_up(message, failure)
+
+    def _give_up(self, message: Message, failure: Failure) -> None:
+        if self._plan.policy == "dead_letter":
+            self._sim.judge.copied(self, message)
+            self.books.settle(message, 2)
+        else:
+            self.books.fail(message, failure, frozenset())
+
+    def _report(self) -> None:
+        outcome = self.books.report(None, self._lost)
+        if outcome is not None:
+            self._report_at = max(self._report_at, self._world.now + self._world.soon())
+            self._world.at(self._report_at - self._world.now, self._deliver_report, outcome)
+
+    def _deliver_report(self, outcome: Outcome) -> None:
+        if not self.owner.is_dead and not self.is_cancelled:
+            self.owner.inbox.put(RoundReported(outcome))
+
+    def _end(self) -> None:
+        self._has_ended = True
+        if not self.is_cancelled:
+            outcome = self.books.outcome(self._lost)
+            if self._world.trace is not None:
+                shown = [f"{one.partition} {one.position.mark} {one.position.ahead}" for one in outcome.partitions]
+                self._world.say(self.owner, f"round {self.lease.round} ends:", *shown)
+            self._post(RoundEnded(self.lease, outcome, None))
+
+
+def _shown(item: LeasedPartition) -> str:
+    one = item.position
+    return f"{item.partition} at {one.mark} ahead {one.ahead} replay {one.replay} epoch {item.epoch}"

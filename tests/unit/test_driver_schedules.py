@@ -1,0 +1,86 @@
+"""The driver's loop in virtual time, under random faults: the laws hold, and a driver that lies is found out.
+
+The driver, its board, committer, rewinder and finder of marks are the real ones, and so is the member; the broker, the
+group and the rounds are simulated (`tests/simulation`). One seed is one schedule. See one: `python -m tests.simulation
+SEED`, and `--shrink` to have it smaller.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.simulation.campaign import LOT, Summary, run_lot, run_many, run_one, shrink, story
+from tests.simulation.lies import LIES
+from tests.simulation.plan import plan_of
+
+SCHEDULES = int(os.environ.get("PROOF_DRIVER_SCHEDULES", "600"))
+ENOUGH = 1000
+"""Within so many schedules every lie shows; most do within a hundred."""
+
+
+def ran(schedules: int, *, is_frames: bool) -> Summary:
+    if schedules <= LOT:
+        return run_lot(0, schedules, is_frames=is_frames)
+    total = Summary()
+    for lot in run_many(0, schedules, is_frames=is_frames):
+        total.add(lot)
+        if total.breaches:
+            break
+    return total
+
+
+def tell_breaches(found: Summary, *, is_frames: bool) -> None:
+    for seed, breaches in found.breaches.items():
+        small = shrink(plan_of(seed, is_frames=is_frames))
+        command = f"python -m tests.simulation {seed} --shrink{' --frames' if is_frames else ''}"
+        pytest.fail(f"seed {seed}: {breaches[0]}\n{command}\n{story(small)}")
+
+
+@pytest.mark.timeout(60 + SCHEDULES // 10)
+def test_no_random_schedule_breaks_a_law() -> None:
+    found = ran(SCHEDULES, is_frames=False)
+    tell_breaches(found, is_frames=False)
+    assert found.schedules == SCHEDULES
+    per_schedule = {name: number / SCHEDULES for name, number in found.counts.items()}
+    # That it was not idle: without these nothing is proved.
+    for name, least in {
+        "rounds": 5, "commits": 3, "settled": 3, "starts": 2, "worker died": 0.2, "rewinds": 0.08, "cancelled": 0.05,
+        "killed": 0.05, "expelled": 0.05,
+    }.items():  # fmt: skip
+        assert per_schedule[name] > least, name
+
+
+@pytest.mark.timeout(60 + SCHEDULES // 20)
+def test_no_random_schedule_loses_or_doubles_a_record_of_a_dataframe() -> None:
+    schedules = SCHEDULES // 4
+    found = ran(schedules, is_frames=True)
+    tell_breaches(found, is_frames=True)
+    assert found.schedules == schedules
+    assert found.counts["rounds"] > schedules
+    assert found.counts["worker died"] > schedules / 10
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_driver_that_lies_is_found_out(name: str) -> None:
+    lie = LIES[name]
+    found = run_lot(lie.first, ENOUGH, lie.made, lie.kinds, is_frames=lie.is_frames, most_breaches=1)
+    assert found.breaches, f"nobody noticed a driver that {name} in {found.schedules} schedules"
+
+
+def test_a_seed_is_one_schedule() -> None:
+    first, second = (run_one(plan_of(11), is_tracing=True) for _ in range(2))
+    assert first.trace == second.trace
+    assert len(first.trace) > 10
+
+
+def test_a_schedule_that_shows_a_breach_is_made_smaller_and_told() -> None:
+    lie = LIES["gives back without a commit"]
+    [seed] = run_lot(0, ENOUGH, lie.made, most_breaches=1).breaches
+    plan = plan_of(seed)
+    small = shrink(plan, lie.made)
+    assert small.size < plan.size
+    told = story(small, lie.made)
+    assert "L3: " in told
+    assert "committed t[" in told
