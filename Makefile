@@ -4,6 +4,7 @@
 BIN := .venv/bin
 STAMP := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
+HALVES ?= 2
 PROOF := $(addprefix tests/acceptance/test_, kills.py group.py commits_disturbed.py revoke.py failures.py parallel.py exactly_once.py) \
 	tests/postgres/test_crashes.py $(addprefix tests/spark/test_, patterns.py lost.py)
 # What takes longest comes first, so that both halves end at about the same time.
@@ -11,17 +12,16 @@ REST := tests/acceptance tests/spark tests/docs tests/broker tests/browser tests
 
 # The rings come in order, the quick ones first, whatever -j says.
 .NOTPARALLEL:
-.PHONY: test unit rest lint format demo docs bench proof clean setup java kcat chromium jars registry archives
+.PHONY: test unit rest lint format demo docs bench bench-sinks proof clean setup java kcat chromium jars registry archives
 
 test: lint unit rest
 
 # Pure thinking, no network: seconds.
 unit: setup
-	$(PYTEST) tests/unit
+	$(PYTEST) -n $(HALVES) tests/unit
 
 # Two halves side by side, file by file, each with one broker: most of a test's time is waiting, for sessions that
 # end and Sparks that start. HALVES=0 runs all in one process, with its output as it comes.
-HALVES ?= 2
 rest: setup java kcat chromium jars registry archives
 	$(PYTEST) -n $(HALVES) --dist loadfile $(REST)
 
@@ -42,15 +42,16 @@ demo: setup java
 docs: setup
 	$(BIN)/python scripts/build_docs.py
 
-# How fast it is, and how often the laws hold under faults.
+# How fast it is beside its peers, and how often the laws hold under faults. WORK=A is a part, QUICK=1 a trial.
 bench: setup java jars
-	$(BIN)/python bench/throughput.py
-	$(BIN)/python bench/latency.py
-	$(BIN)/python bench/slow_sink.py
-	$(BIN)/python bench/exactly_once.py
-	$(BIN)/python bench/postgres.py
-	$(BIN)/python bench/kafka_to_postgres.py
-	$(BIN)/python bench/dataframes.py
+	$(BIN)/python -m bench $(WORK) $(if $(QUICK),--quick)
+
+# The same for the sinks that keep the marks, and for DataFrames.
+bench-sinks: setup java jars
+	$(BIN)/python -m bench.exactly_once
+	$(BIN)/python -m bench.postgres
+	$(BIN)/python -m bench.kafka_to_postgres
+	$(BIN)/python -m bench.dataframes
 
 proof: setup java jars archives
 	PROOF_SCHEDULES=50000 $(PYTEST) tests/unit/test_ledger.py

@@ -1,6 +1,6 @@
 """Kafka to Parquet through Spark SQL: a DataFrame pipeline beside Structured Streaming with foreachBatch, in one Spark.
 
-Usage: python bench/dataframes.py [--records N] [--round R] [--connector JAR,JAR,...] [--json FILE]
+Usage: python -m bench.dataframes [--records N] [--round R] [--connector JAR,JAR,...] [--json FILE]
 
 Both decode JSON, add up by customer and write Parquet, with the same number of records per round or batch. Each runs
 a small topic first, so that nobody pays for the start. Structured Streaming needs Spark's Kafka connector for the

@@ -1,6 +1,6 @@
 """Kafka to Kafka in one run on one broker: by hand, Tidegate and Quix Streams, at least once and exactly once.
 
-Usage: python bench/exactly_once.py [--records N] [--rounds K] [--no-quix] [--json FILE]
+Usage: python -m bench.exactly_once [--records N] [--rounds K] [--no-quix] [--json FILE]
 
 All read the same JSON records, parse them, and write them again as JSON to a topic of their own. A witness then reads
 that topic as `read_committed`, sees that every record is there once, and takes the rate from the broker's own times of
@@ -20,17 +20,16 @@ import subprocess
 import sys
 import time
 import uuid
-import venv
 from collections.abc import Callable
 from pathlib import Path
 
 import orjson
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from bench.environments import NotInstalled, python_of
 from tidegate.dev.broker import Broker
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.connection import Kafka
-from tidegate.machine import cache_folder
 
 HERE = Path(__file__).parent
 PARTITIONS = 4
@@ -125,17 +124,12 @@ def run(command: list[str], variables: dict[str, str]) -> None:
 
 
 def quix_python() -> Path | None:
-    """Return the Python of an environment with Quix Streams, made where it is missing; None if that fails."""
-    folder = cache_folder() / "bench-quixstreams"
-    python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
+    """Return the Python of the environment with Quix Streams, made where it is missing; None if that fails."""
     try:
-        run([str(python), "-m", "pip", "install", "-q", "quixstreams"], dict(os.environ))
-    except (subprocess.SubprocessError, OSError) as error:
-        print(f"quix streams is left out: it cannot be installed ({error})", flush=True)
+        return python_of("quix")
+    except NotInstalled as error:
+        print(f"quix streams is left out: {error}", flush=True)
         return None
-    return python
 
 
 def copies(*, with_quix: bool) -> dict[str, Copying]:

@@ -1,6 +1,6 @@
 """Kafka to PostgreSQL in one run: a whole Tidegate pipeline beside a plain loop (consumer, COPY, commit after).
 
-Usage: python bench/kafka_to_postgres.py [--records N] [--rounds K] [--json FILE]
+Usage: python -m bench.kafka_to_postgres [--records N] [--rounds K] [--json FILE]
 
 All write the same rows. The plain loop repeats rows after a crash, Tidegate does not. The rate is taken from the
 server's own times of writing, without the first tenth: starting up counts for nobody. Tidegate has two lanes, the loop

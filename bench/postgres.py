@@ -1,6 +1,6 @@
 """Rows per second through the PostgreSQL store beside a plain COPY loop, in one run on one server.
 
-Usage: python bench/postgres.py [--rows N] [--bulk N] [--rounds K]
+Usage: python -m bench.postgres [--rows N] [--bulk N] [--rounds K]
 
 All write the same rows in the same number of transactions; the plain loops keep no marks. "seal" is the store alone,
 which is what the guarantee costs; "sink and seal" makes the rows of values too, one call per value, as a round does.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 
-from quixstreams import Application  # type: ignore[import-not-found]  # it has an environment of its own
+from quixstreams import Application
 
 if __name__ == "__main__":
     bootstrap, source, out, guarantee, commit_seconds, count = sys.argv[1:7]

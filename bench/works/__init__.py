@@ -1,0 +1,1 @@
+"""The works: what is done, how it is checked, what is measured."""
