@@ -16,6 +16,7 @@ from tests.postgres_server import Server
 from tests.registry_server import RegistryServer
 from tests.support import is_alive
 from tidegate.dev.broker import Broker
+from tidegate.dev.cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -32,6 +33,7 @@ atexit.register(shutil.rmtree, _STATE, ignore_errors=True)
 os.environ["XDG_STATE_HOME"] = _STATE
 
 _BROKER = pytest.StashKey[Broker]()
+_CLUSTER = pytest.StashKey[Cluster]()
 _REGISTRY = pytest.StashKey[RegistryServer]()
 _LOG_LINES = 60
 
@@ -45,6 +47,16 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         pid = running.pid
     assert pid is not None
     assert not is_alive(pid), f"the broker outlived its test run as process {pid}"
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Three real nodes of Kafka, for tests that end some of them; whoever does starts them again."""
+    with Cluster() as running:
+        request.config.stash[_CLUSTER] = running
+        yield running
+        pids = [running.node(number).pid for number in running.nodes]
+    assert not [pid for pid in pids if pid is not None and is_alive(pid)], "a node outlived its test run"
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +86,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     running = item.config.stash.get(_BROKER, None)
     if report.failed and running is not None and "broker" in getattr(item, "fixturenames", ()):
         report.sections.append((f"the last {_LOG_LINES} lines of the broker's log", running.log_tail(_LOG_LINES)))
+    nodes = item.config.stash.get(_CLUSTER, None)
+    if report.failed and nodes is not None and "cluster" in getattr(item, "fixturenames", ()):
+        report.sections.append((f"the last {_LOG_LINES} lines of each node's log", nodes.log_tail(_LOG_LINES)))
     registry = item.config.stash.get(_REGISTRY, None)
     if report.failed and registry is not None and "schema_registry" in getattr(item, "fixturenames", ()):
         report.sections.append((f"the last {_LOG_LINES} lines of the registry's log", registry.log_tail(_LOG_LINES)))
@@ -83,7 +98,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs the broker or Spark, so that nobody can forget to."""
     for item in items:
-        if "broker" in getattr(item, "fixturenames", ()) or "broker" in item.path.parts:
+        if {"broker", "cluster"} & set(getattr(item, "fixturenames", ())) or "broker" in item.path.parts:
             item.add_marker(pytest.mark.broker)
         if "spark" in item.path.parts:
             item.add_marker(pytest.mark.spark)

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from tidegate.copies import Copy, record_headers
 from tidegate.errors import SettingsError
-from tidegate.records import Record
+from tidegate.records import ABSENT_MS, Record
 
 T = TypeVar("T")
 
@@ -127,6 +127,8 @@ def current_ids() -> tuple[str, ...]:
 
 def _moment(milliseconds: int) -> datetime | None:
     """Producers may write any number as a timestamp; one outside the calendar counts as absent."""
+    if milliseconds == ABSENT_MS:
+        return None
     try:
         return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
     except (ValueError, OverflowError, OSError):

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+ABSENT_MS = -1
+"""What Kafka stores where a producer gave no time; the client calls it one."""
+
 
 def counted(number: int, what: str) -> str:
     """Return "1 record", "2 records"."""

@@ -198,7 +198,7 @@ class Settings(BaseModel):
         "many as the largest source topic.",
     )
     own_replication: int = Field(
-        -1, ge=-1, description="Replicas of the group's own topics when they are made. -1: the broker's default."
+        -1, ge=-1, description="Replicas of the group's own topics when they are made. -1: as the source topics."
     )
     log_format: Literal["text", "json"] = Field(
         "text", description="How log lines look: text for people, or json for programs, one object per line."

@@ -364,7 +364,7 @@ invoices = tg.from_kafka(["{topic}", "{topic}-not"], group="billing").sink(print
 
 
 def test_the_broker_command_runs_a_broker_that_keeps_its_topics(shell: Shell, tmp_path: Path) -> None:
-    port, data = str(development_broker._free_port()), str(tmp_path / "kept")
+    port, data = str(development_broker.free_port()), str(tmp_path / "kept")
     kafka = Kafka(f"127.0.0.1:{port}")
     for stop, create in ((signal.SIGINT, True), (signal.SIGTERM, False)):
         with shell.start("broker", "--port", port, "--data", data) as running:
@@ -380,7 +380,7 @@ def test_the_broker_command_runs_a_broker_that_keeps_its_topics(shell: Shell, tm
 
 def test_fresh_forgets_a_brokers_data_and_nothing_else(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
-    done = shell.run("broker", "--port", str(development_broker._free_port()), "--data", str(tmp_path), "--fresh")
+    done = shell.run("broker", "--port", str(development_broker.free_port()), "--data", str(tmp_path), "--fresh")
 
     assert_one_sentence(done, r".* holds something that is not a broker's; choose another folder for --data")
     assert (tmp_path / "thesis.txt").read_text(encoding="utf-8") == "years of work"

@@ -132,13 +132,13 @@ def test_a_taken_port_is_said_at_once() -> None:
             Broker(port=port).start()
 
 
-def test_a_free_port_that_is_taken_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    choose = development_broker._free_port
+def test_afree_port_that_is_taken_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    choose = development_broker.free_port
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         offered = iter([port])
         monkeypatch.setattr(
-            development_broker, "_free_port", lambda besides=(): next(offered, None) or choose(besides=besides)
+            development_broker, "free_port", lambda besides=(): next(offered, None) or choose(besides=besides)
         )
         with Broker() as running:
             assert next(offered, None) is None

@@ -77,7 +77,7 @@ GROUPS: list[tuple[str, type[TidegateError], str]] = [
     ("TOPIC_ALREADY_EXISTS", BrokerRefused, "another name"),
     ("MSG_SIZE_TOO_LARGE", BrokerRefused, "max.message.bytes"),
     ("OFFSET_METADATA_TOO_LARGE", BrokerRefused, "offset.metadata.max.bytes"),
-    ("NOT_ENOUGH_REPLICAS", BrokerRefused, "in-sync"),
+    ("NOT_ENOUGH_REPLICAS", BrokerUnreachable, "in-sync"),
     ("UNKNOWN_MEMBER_ID", BrokerRefused, "try again"),
     ("FENCED_INSTANCE_ID", BrokerRefused, "instance="),
     ("OFFSET_OUT_OF_RANGE", RecordsLost, "retained"),

@@ -19,6 +19,7 @@ from tidegate.copies import (
     redriven_place,
     write_headers,
 )
+from tidegate.engine.own_topics import MORE_BYTES
 from tidegate.names import dead_topic, delay_of, duration_name, is_own, redrive_topic, retry_topic
 
 FIRST = Copy(Origin("orders", 3, 41, 1_700_000_000_000), "billing:orders:3:41")
@@ -125,3 +126,12 @@ def test_the_topics_of_a_group_are_known_by_their_names() -> None:
     assert delay_of("a.g.retry.1m", "g") is None
     assert delay_of("orders", "g") is None
     assert all(map(is_own, ["g.retry.1m", "g.redrive", "g.dead"]))
+
+
+@pytest.mark.parametrize("letter", ["\U0001f600", "\0", "x"])
+def test_what_a_copy_says_fits_into_the_room_that_its_topics_have_for_it(letter: str) -> None:
+    copy = FIRST
+    for _ in range(HISTORY_ENTRIES + 1):
+        copy = failed(copy, message=letter * 10_000, traceback=letter * 10_000, place=f"{'t' * 249}[999999]:{2**63}")
+    size = sum(len(name.encode()) + len(value or b"") + 10 for name, value in write_headers(copy, []))
+    assert size < MORE_BYTES

@@ -222,6 +222,17 @@ def test_a_redriven_copy_is_shown_as_the_record_that_it_was_and_notes_are_none()
     assert row["timestamp"].timestamp() == 1_600_000_000
 
 
+@pytest.mark.parametrize(
+    ("milliseconds", "seconds"),
+    [(0, 0), (-5, -0.005), (None, None), (-1, None), (2**63 - 1, None), (-(2**63), None), (253_402_300_799_999, None)],
+)
+def test_a_time_that_is_absent_or_that_no_calendar_has_is_null(milliseconds: int | None, seconds: float | None) -> None:
+    rows = Rows(are_copies=True, decoder=None)
+    rows.add(Seen(b"v", write_headers(Copy(Origin("orders", 7, 42, milliseconds), "g:orders:7:42"), [])))
+    [row] = rows.take().to_pylist()
+    assert (None if row["timestamp"] is None else row["timestamp"].timestamp()) == seconds
+
+
 def test_what_avro_cannot_read_is_a_row_with_its_reason() -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
     rows = Rows(are_copies=False, decoder=tg.avro(schema))

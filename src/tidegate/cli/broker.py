@@ -13,6 +13,7 @@ import typer
 
 from tidegate.cli.common import examples, note, say
 from tidegate.dev.broker import Broker
+from tidegate.dev.cluster import Cluster, node_folders
 from tidegate.errors import BrokerUnreachable, SettingsError
 from tidegate.machine import cache_folder
 
@@ -28,6 +29,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "broker",
             "broker --port 9093 --fresh",
+            "broker --nodes 3",
         ),
     )(run_broker)
 
@@ -38,13 +40,19 @@ def run_broker(
         Path | None, typer.Option(help="Where topics and offsets are kept. [default: a folder in Tidegate's cache]")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what earlier runs have kept there.")] = False,
+    nodes: Annotated[int, typer.Option(min=1, max=9, help="How many brokers, on the ports from --port on.")] = 1,
 ) -> None:
     """Run Apache Kafka for development, until Ctrl-C. The first start downloads it (44 MB)."""
-    folder = data or cache_folder() / f"broker-{port}"
+    folder = data or cache_folder() / (f"broker-{port}" if nodes == 1 else f"brokers-{port}-{nodes}")
     if fresh:
-        _forget(folder)
+        for one in [folder] if nodes == 1 else node_folders(folder, nodes).values():
+            _forget(one)
     signal.signal(signal.SIGTERM, _as_interrupt)
-    running = Broker(folder, port=port, progress=_progress)
+    running: Broker | Cluster = (
+        Broker(folder, port=port, progress=_progress)
+        if nodes == 1
+        else Cluster(folder, nodes=nodes, port=port, progress=_progress)
+    )
     try:
         with running:
             say(f"Kafka runs at {running.bootstrap}, data in {folder}; Ctrl-C stops it")

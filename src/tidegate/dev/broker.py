@@ -1,4 +1,4 @@
-"""A real Apache Kafka in one JVM, for development and tests."""
+"""A real Apache Kafka in one JVM, for development and tests: a whole cluster, or one node of `cluster.py`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -38,7 +39,6 @@ _PORTS = range(20_000, 30_000)
 
 _SETTINGS: Mapping[str, str] = {
     "process.roles": "broker,controller",
-    "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
     "auto.create.topics.enable": "false",
@@ -86,6 +86,16 @@ logger.values.level = warn
 """
 
 
+@dataclass(frozen=True)
+class Seat:
+    """The place of one node in a cluster of several."""
+
+    node_id: int
+    controllers: Mapping[int, int]
+    """The ports on which the nodes speak to each other, by node id."""
+    cluster_id: str
+
+
 class Broker:
     """Apache Kafka, from `start` to `stop`; it never outlives this process, kill -9 included.
 
@@ -93,6 +103,7 @@ class Broker:
     Without a port it takes a free one and keeps it over `restart`.
     `listeners` adds secured addresses beside the plain one, by name: `{"TLS": "SSL", "USERS": "SASL_PLAINTEXT"}`;
     their keys, mechanisms and rights are `settings` of Kafka's own (`listener.name.tls.ssl.keystore.location`).
+    With a `seat` it is one node of a cluster, and comes up when most of its nodes do.
     """
 
     def __init__(
@@ -104,7 +115,9 @@ class Broker:
         listeners: Mapping[str, str] | None = None,
         start_seconds: float = 60.0,
         progress: Progress | None = None,
+        seat: Seat | None = None,
     ) -> None:
+        self._seat = seat
         self._kept_folder = folder
         self._folder: Path | None = None
         self._asked_port = port
@@ -189,9 +202,13 @@ class Broker:
         """End it as a power cut would; `start` brings it back with its data."""
         self._end(signal.SIGKILL)
 
+    def shut_down(self) -> None:
+        """End it in order; `start` brings it back with the same port and data."""
+        self._end(signal.SIGTERM)
+
     def restart(self) -> None:
         """Stop it in order and start it again, with the same port and data."""
-        self._end(signal.SIGTERM)
+        self.shut_down()
         self.start()
 
     def __enter__(self) -> Self:
@@ -228,11 +245,12 @@ class Broker:
         """Choose the ports and write what Kafka starts from."""
         if self._asked_port is not None and not _is_free(self._asked_port):
             raise SettingsError(f"port {self._asked_port} is in use", "stop what uses it, or choose another: --port N")
-        self._port = self._port or _free_port()
+        self._port = self._port or free_port()
         taken = {self._port}
         for name in self._protocols:
-            taken.add(self._ports.setdefault(name, _free_port(besides=taken)))
-        controller = _free_port(besides=taken)
+            taken.add(self._ports.setdefault(name, free_port(besides=taken)))
+        seat = self._seat or Seat(1, {1: free_port(besides=taken)}, "")
+        controller = seat.controllers[seat.node_id]
         ports = {"PLAINTEXT": self._port, **self._ports}
         listeners = ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
         protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **self._protocols}
@@ -241,7 +259,8 @@ class Broker:
             "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in protocols.items()),
             "listeners": f"{listeners},CONTROLLER://{HOST}:{controller}",
             "advertised.listeners": listeners,
-            "controller.quorum.voters": f"1@{HOST}:{controller}",
+            "node.id": str(seat.node_id),
+            "controller.quorum.voters": ",".join(f"{one}@{HOST}:{port}" for one, port in seat.controllers.items()),
             "log.dirs": str(self.folder / "data"),
             **self._settings,
         }
@@ -253,7 +272,8 @@ class Broker:
         """Prepare an empty data folder; leave one with data alone."""
         if (self.folder / "data" / "meta.properties").exists():
             return
-        words = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", _cluster_id()]
+        words = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t"]
+        words.append(self._seat.cluster_id if self._seat is not None else new_cluster_id())
         command = [java, *_JVM, "-cp", classpath, *words, "-c", str(self._properties)]
         with self._log.open("ab") as log:
             code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False).returncode
@@ -261,8 +281,21 @@ class Broker:
             raise self._failed("could not format its folder")
 
     def _launch(self, java: str, classpath: str) -> None:
+        scratch = self.folder / "tmp"
+        # What a JVM unpacks there it removes only at an orderly end.
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
         logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
-        kafka = [java, *_JVM, logging, "-cp", classpath, "kafka.Kafka", str(self._properties)]
+        kafka = [
+            java,
+            *_JVM,
+            f"-Djava.io.tmpdir={scratch}",
+            logging,
+            "-cp",
+            classpath,
+            "kafka.Kafka",
+            str(self._properties),
+        ]
         orphan = ["--orphan-removes", str(self.folder)] if self._kept_folder is None else []
         self._pid = None
         with self._log.open("ab") as log:
@@ -343,7 +376,8 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _free_port(besides: Collection[int] = ()) -> int:
+def free_port(besides: Collection[int] = ()) -> int:
+    """Return a port that nobody listens on, and none of these."""
     for port in random.sample(_PORTS, k=200):
         if port not in besides and _is_free(port):
             return port
@@ -358,7 +392,8 @@ def _answers(port: int | None) -> bool:
         return False
 
 
-def _cluster_id() -> str:
+def new_cluster_id() -> str:
+    """Return an id as Kafka wants it."""
     text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     # Kafka's tools would take a leading dash for an option.
     return "A" + text[1:]

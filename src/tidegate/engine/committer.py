@@ -37,6 +37,12 @@ class Committer:
         """Begin a commit, if there is something to commit and none is on its way."""
         if member.is_committing or self._now() < self._not_before:
             return
+        if self._sent:  # still there, so nobody has answered
+            logger.warning(
+                "no answer came to a commit for %.0f s: the run waits for Kafka, and sends it again",
+                time.monotonic() - self._sent_at,
+                extra={"action": "commit_unanswered"},
+            )
         self._sent = self._board.uncommitted()
         if self._sent:
             self._sent_at = self._now()

@@ -15,7 +15,7 @@ from tidegate.context import Message
 from tidegate.copies import Copy, Origin, failed_again, record_headers, write_headers
 from tidegate.errors import BrokerUnreachable, TidegateError
 from tidegate.names import delay_of, duration_name
-from tidegate.records import Done, Failure
+from tidegate.records import ABSENT_MS, Done, Failure
 from tidegate.store import Outgoing
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def first_copy(message: Message, group: str, replay: int) -> Copy:
     kind, milliseconds = message.timestamp()
     topic, number, record_offset = message.topic(), message.partition(), message.offset()
     return Copy(
-        Origin(topic, number, record_offset, milliseconds if kind else None),
+        Origin(topic, number, record_offset, milliseconds if kind and milliseconds != ABSENT_MS else None),
         f"{group}:{topic}:{number}:{record_offset}",
         replay=replay,
     )

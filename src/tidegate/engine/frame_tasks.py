@@ -19,10 +19,13 @@ from tidegate.kafka.connection import Kafka
 from tidegate.kafka.ranges import RecordsGone, Unread, forget_reader, range_reader
 from tidegate.kafka.writer import worker_writer
 from tidegate.logs import WorkerLog
-from tidegate.records import Failure, Partition
+from tidegate.records import ABSENT_MS, Failure, Partition
 
 _NO_TIMESTAMP = 0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The calendar of Python's datetime, but for its last days: in some time zone these are outside.
+_FIRST_MS = int(datetime(1, 1, 3, tzinfo=UTC).timestamp() * 1000)
+_LAST_MS = int(datetime(9999, 12, 29, tzinfo=UTC).timestamp() * 1000)
 MOST_BYTES = 8_000_000
 """Bytes of records in one Arrow batch, about."""
 HEADERS = "array<struct<key: string, value: binary>>"
@@ -115,7 +118,9 @@ class Rows:
         if self._column is not None:
             decoded, undecodable = self._decode(value)
             self._decoded.append(decoded)
-        at = None if kind == _NO_TIMESTAMP else milliseconds * 1000
+        # A number that no calendar has would fail the batch, and the round with it, for ever.
+        is_known = kind != _NO_TIMESTAMP and milliseconds != ABSENT_MS and _FIRST_MS <= milliseconds <= _LAST_MS
+        at = milliseconds * 1000 if is_known else None
         self._rows.append((key, value, topic, partition, record_offset, at, shown, size, raw, undecodable))
 
     def _decode(self, value: bytes | None) -> tuple[Any, str | None]:

@@ -153,12 +153,14 @@ def _make_and_set(
     admin: Admin, wanted: list[str], group: str, settings: Settings, sources: Mapping[str, TopicInfo]
 ) -> None:
     configs, found = TopicConfigs(admin), admin.existing(wanted)
-    most_bytes = _most_bytes(configs, sources)
+    theirs = _configs_of(configs, sources)
+    most_bytes = max((int(one.get("max.message.bytes", "0")) for one in theirs), default=0) or USUAL_BYTES
     needed = {name: wanted_settings(name, group, settings, most_bytes) for name in wanted}
     partitions = settings.own_partitions or max((info.partitions for info in sources.values()), default=1)
+    replication, insync = as_safe(settings.own_replication, sources.values(), theirs)
     for name in wanted:
         if name not in found:
-            make_topic(admin, name, partitions, needed[name], settings.own_replication)
+            make_topic(admin, name, partitions, {**needed[name], **insync}, replication)
     _set_right(configs, {name: needed[name] for name in found})
 
 
@@ -172,14 +174,25 @@ def _set_right(configs: TopicConfigs, wanted: Mapping[str, Mapping[str, str]]) -
             logger.warning("topic %s was set wrong and is set right: %s", name, shown, extra={"action": "topic_set"})
 
 
-def _most_bytes(configs: TopicConfigs, sources: Iterable[str]) -> int:
+def as_safe(
+    chosen: int, sources: Iterable[TopicInfo], configs: Iterable[Mapping[str, str]]
+) -> tuple[int, dict[str, str]]:
+    """Pure: return the replicas of a new topic of the group's own, and how many must have a copy for it to count.
+
+    A record is settled by its copy: that must be as safe as the record was, whatever the broker's defaults are.
+    """
+    replication = chosen if chosen > 0 else max((info.replication for info in sources), default=-1)
+    least = min(max((int(one.get("min.insync.replicas", "1")) for one in configs), default=1), replication)
+    return replication, {"min.insync.replicas": str(least)} if least > 1 else {}
+
+
+def _configs_of(configs: TopicConfigs, sources: Iterable[str]) -> list[Mapping[str, str]]:
     try:
-        found = configs.read(sources)
+        return list(configs.read(sources).values())
     except BrokerRefused as error:
         # Only a record larger than the default would notice, and it would stop the run, not be lost.
         logger.warning("%s: the usual size is taken", error.happened, extra={"action": "size_unknown"})
-        return USUAL_BYTES
-    return max((int(one.get("max.message.bytes", "0")) for one in found.values()), default=0) or USUAL_BYTES
+        return []
 
 
 def least_taken(admin: Admin, topics: Iterable[str]) -> int:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.engine.scratch import scratch_folder
 from tidegate.errors import SettingsError, SparkFailed
 from tidegate.java import find_java
 from tidegate.machine import choose_worker_python, spark_home
@@ -215,9 +216,14 @@ def _own_settings(master: str, *, debug: bool) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         }
+    java = []
+    if master.startswith("local") and (scratch := scratch_folder()) is not None:
+        java.append(f"-Djava.io.tmpdir={scratch}")
     if not debug:
         quiet = Path(__file__).with_name("quiet-log4j2.properties")
-        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={quiet.as_uri()}"
+        java.append(f"-Dlog4j2.configurationFile={quiet.as_uri()}")
+    if java:
+        settings["spark.driver.extraJavaOptions"] = " ".join(java)
     return settings
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -28,6 +28,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client 
 )
 
 from tidegate.errors import BrokerUnreachable, GroupHasMembers, TidegateError, TopicMissing
+from tidegate.kafka.answers import wait_for_answer
 from tidegate.kafka.committed import CommittedReader
 from tidegate.kafka.connection import ClientLog, Kafka, translate
 from tidegate.kafka.groups import (
@@ -386,13 +387,7 @@ class Admin:
         return {asked: self._result(future) for asked, future in futures.items()}
 
     def _result(self, future: Future[T]) -> T:
-        """Wait for an answer, or until it is clear that none will come: the client itself would try on and on."""
-        self._log.forget_refusal()
-        while not wait([future], timeout=_NAP_SECONDS).done:
-            self._client.poll(0)
-            if (refusal := self._log.refusal) is not None:
-                raise KafkaException(refusal)
-        return future.result()
+        return wait_for_answer(future, self._client, self._log)
 
 
 def _topic_info(found: TopicDescription) -> TopicInfo:

@@ -236,6 +236,12 @@ _GROUP_RIGHTS = "ask whoever runs the cluster for an ACL that lets your user rea
 _MEMBERSHIP = "the group's members changed under the call: try again"
 _SIZE = "send less at once, or raise max.message.bytes of the topic and message.max.bytes of the client"
 _REPLICAS = "wait until the topic has enough in-sync replicas again (min.insync.replicas)"
+_TOO_FEW = {
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError._ISR_INSUFF,
+}
+"""Nothing is wrong with what was sent: it may be taken as soon as a broker is back."""
 _PRODUCER = "another producer has taken this one's place: start again"
 _VERSION = "use Kafka 3.0 or newer"
 _BUSY = "the broker is busy with the same thing: try again in a moment"
@@ -269,9 +275,6 @@ _REFUSALS = {
     KafkaError.INVALID_MSG_SIZE: _SIZE,
     KafkaError.OFFSET_METADATA_TOO_LARGE: "raise offset.metadata.max.bytes on the broker",
     KafkaError.INVALID_COMMIT_OFFSET_SIZE: "raise offset.metadata.max.bytes on the broker",
-    KafkaError.NOT_ENOUGH_REPLICAS: _REPLICAS,
-    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _REPLICAS,
-    KafkaError._ISR_INSUFF: _REPLICAS,
     KafkaError.INVALID_RECORD: "the topic's own rules refuse it (a compacted topic takes no record without a key)",
     KafkaError.INVALID_TIMESTAMP: "the topic takes only timestamps near the present (message.timestamp.*.max.ms)",
     KafkaError.KAFKA_STORAGE_ERROR: "look at the broker's disk",
@@ -302,6 +305,8 @@ def translate(error: KafkaError, where: str, bootstrap: str, *, reason: str = ""
             f"Kafka at {bootstrap} does not answer ({where}{': ' if reason else ''}{reason})",
             "check the address and that it runs (tidegate broker starts one for development)",
         )
+    if code in _TOO_FEW:
+        return BrokerUnreachable(f"Kafka at {bootstrap} has too few replicas in sync ({where})", _REPLICAS)
     if code in _MISSING:
         return TopicMissing(f"the topic does not exist ({where})", "create it with: tidegate topics create NAME")
     if code in _SETTINGS:

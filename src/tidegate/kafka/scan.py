@@ -11,7 +11,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Messa
 
 from tidegate.errors import BrokerUnreachable
 from tidegate.kafka.connection import ClientLog, Kafka, translate, translated
-from tidegate.records import Partition
+from tidegate.records import ABSENT_MS, Partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -156,7 +156,9 @@ def _seen(message: Message) -> SeenRecord:
 
 
 def moment(milliseconds: int) -> datetime | None:
-    """Return a Kafka timestamp as a time; None for one that no calendar has."""
+    """Return a Kafka timestamp as a time; None for one that is absent, or that no calendar has."""
+    if milliseconds == ABSENT_MS:
+        return None
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (ValueError, OverflowError, OSError):

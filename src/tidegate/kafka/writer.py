@@ -41,13 +41,22 @@ class Writer:
     An `Ack` with an error means: not known to be written. A record whose answer was lost may still be there.
     """
 
-    def __init__(self, kafka: Kafka, *, delivery_seconds: float = 30.0, most_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        kafka: Kafka,
+        *,
+        delivery_seconds: float = 30.0,
+        most_bytes: int | None = None,
+        is_packed: bool = False,
+    ) -> None:
+        """`is_packed`: compress, since a topic's limit is for compressed bytes, and a record may fit only so."""
         self._bootstrap = kafka.bootstrap
         settings = kafka.client(
             enable_idempotence=True,
             acks="all",
             delivery_timeout_ms=max(1, int(delivery_seconds * 1000)),
             **({} if most_bytes is None else {"message_max_bytes": most_bytes}),
+            **({"compression_type": "zstd"} if is_packed else {}),
         )
         self._log: ClientLog = settings["logger"]
         self._fatal: KafkaError | None = None
@@ -140,7 +149,7 @@ class Writer:
         return translate(blamed, f"writing to {topic}", self._bootstrap, reason=self._log.last_failure)
 
 
-_MOST_COPY_BYTES = 500_000_000
+MOST_COPY_BYTES = 500_000_000
 """What a copy may hold is the broker's to say: it takes what the origin's topic took, and a little more."""
 COPY_SECONDS = 10.0
 
@@ -153,7 +162,7 @@ def worker_writer(kafka: Kafka, key: bytes) -> Writer:
         del _writers[key]
     if key not in _writers:
         _writers.clear()
-        _writers[key] = Writer(kafka, delivery_seconds=COPY_SECONDS, most_bytes=_MOST_COPY_BYTES)
+        _writers[key] = Writer(kafka, delivery_seconds=COPY_SECONDS, most_bytes=MOST_COPY_BYTES, is_packed=True)
     return _writers[key]
 
 

@@ -13,7 +13,7 @@ from tidegate.engine.own_topics import make_topic
 from tidegate.errors import BrokerRefused, BrokerUnreachable, TidegateError
 from tidegate.kafka.configs import TopicConfigs
 from tidegate.kafka.connection import Kafka
-from tidegate.kafka.writer import Ack, Writer
+from tidegate.kafka.writer import MOST_COPY_BYTES, Ack, Writer
 from tidegate.names import redrive_topic
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def made_redrive_topic(admin: Admin, group: str, dead: TopicInfo) -> TopicInfo:
         config = {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete", "retention.ms": "-1"}
         if (largest := _largest_record(admin, dead.name)) is not None:
             config["max.message.bytes"] = str(largest)
-        make_topic(admin, name, dead.partitions, config)
+        make_topic(admin, name, dead.partitions, config, dead.replication)
     return admin.describe([name])[name]
 
 
@@ -209,9 +209,12 @@ def writer_for(cluster: Cluster, target: TopicInfo, memory: TopicInfo) -> Writer
     A batch counts as one message for the broker, so none may grow past what both topics take.
     """
     limits = [limit for info in (target, memory) if (limit := _largest_record(cluster.admin, info.name)) is not None]
-    sizes = {"message.max.bytes": max(limits), "batch.size": min(_DEFAULT_BATCH, *limits)} if limits else {}
+    sizes = {"batch.size": min(_DEFAULT_BATCH, *limits)} if limits else {}
     return Writer(
-        Kafka(cluster.kafka.bootstrap, {**sizes, **cluster.kafka.settings}), delivery_seconds=_DELIVERY_SECONDS
+        Kafka(cluster.kafka.bootstrap, {**sizes, **cluster.kafka.settings}),
+        delivery_seconds=_DELIVERY_SECONDS,
+        most_bytes=MOST_COPY_BYTES,
+        is_packed=True,
     )
 
 
