@@ -40,7 +40,7 @@ class Committer:
         if self._sent:  # still there, so nobody has answered
             logger.warning(
                 "no answer came to a commit for %.0f s: the run waits for Kafka, and sends it again",
-                time.monotonic() - self._sent_at,
+                self._now() - self._sent_at,
                 extra={"action": "commit_unanswered"},
             )
         self._sent = self._board.uncommitted()
