@@ -1,4 +1,4 @@
-"""The one broker and the one schema registry of a run, and the log of either beside every failure that used it."""
+"""The one broker, schema registry, Spark cluster of a run, and the log of each beside every failure that used it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 from tests import class_archives
 from tests.postgres_server import Server
 from tests.registry_server import RegistryServer
-from tests.support import is_alive
+from tests.spark_cluster import SparkCluster, command
+from tests.support import is_alive, wait_until
 from tidegate.dev.broker import Broker
 from tidegate.dev.cluster import Cluster
 
@@ -33,7 +34,8 @@ atexit.register(shutil.rmtree, _STATE, ignore_errors=True)
 os.environ["XDG_STATE_HOME"] = _STATE
 
 _BROKER = pytest.StashKey[Broker]()
-_CLUSTER = pytest.StashKey[Cluster]()
+_KAFKA_CLUSTER = pytest.StashKey[Cluster]()
+_SPARK_CLUSTER = pytest.StashKey[SparkCluster]()
 _REGISTRY = pytest.StashKey[RegistryServer]()
 _LOG_LINES = 60
 
@@ -50,10 +52,10 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Three real nodes of Kafka, for tests that end some of them; whoever does starts them again."""
     with Cluster() as running:
-        request.config.stash[_CLUSTER] = running
+        request.config.stash[_KAFKA_CLUSTER] = running
         yield running
         pids = [running.node(number).pid for number in running.nodes]
     assert not [pid for pid in pids if pid is not None and is_alive(pid)], "a node outlived its test run"
@@ -80,25 +82,50 @@ def postgres() -> Iterator[Server]:
     assert not is_alive(pid), f"PostgreSQL outlived its test run as process {pid}"
 
 
+@pytest.fixture(scope="session")
+def one_cluster(request: pytest.FixtureRequest) -> Iterator[SparkCluster]:
+    """A real Spark cluster, one for the whole run; ask for `cluster`, which waits until it is free and whole."""
+    with SparkCluster() as running:
+        request.config.stash[_SPARK_CLUSTER] = running
+        yield running
+        left = {pid: command(pid) for pid in running.processes()}
+    try:
+        wait_until(lambda: not any(map(is_alive, left)), within=60, what="the end of all processes of the cluster")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; left are {[left[pid][:200] for pid in left if is_alive(pid)]}") from None
+
+
+@pytest.fixture
+def cluster(one_cluster: SparkCluster) -> SparkCluster:
+    """The cluster with two workers, and nobody else on it."""
+    one_cluster.make_whole()
+    return one_cluster
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     running = item.config.stash.get(_BROKER, None)
     if report.failed and running is not None and "broker" in getattr(item, "fixturenames", ()):
         report.sections.append((f"the last {_LOG_LINES} lines of the broker's log", running.log_tail(_LOG_LINES)))
-    nodes = item.config.stash.get(_CLUSTER, None)
-    if report.failed and nodes is not None and "cluster" in getattr(item, "fixturenames", ()):
+    nodes = item.config.stash.get(_KAFKA_CLUSTER, None)
+    if report.failed and nodes is not None and "kafka_cluster" in getattr(item, "fixturenames", ()):
         report.sections.append((f"the last {_LOG_LINES} lines of each node's log", nodes.log_tail(_LOG_LINES)))
     registry = item.config.stash.get(_REGISTRY, None)
     if report.failed and registry is not None and "schema_registry" in getattr(item, "fixturenames", ()):
         report.sections.append((f"the last {_LOG_LINES} lines of the registry's log", registry.log_tail(_LOG_LINES)))
+    cluster = item.config.stash.get(_SPARK_CLUSTER, None)
+    if report.failed and cluster is not None and "cluster" in getattr(item, "fixturenames", ()):
+        report.sections.append((f"the last {_LOG_LINES} lines of the cluster's logs", cluster.log_tail(_LOG_LINES)))
     return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs the broker or Spark, so that nobody can forget to."""
     for item in items:
-        if {"broker", "cluster"} & set(getattr(item, "fixturenames", ())) or "broker" in item.path.parts:
+        if {"broker", "cluster", "kafka_cluster"} & set(
+            getattr(item, "fixturenames", ())
+        ) or "broker" in item.path.parts:
             item.add_marker(pytest.mark.broker)
         if "spark" in item.path.parts:
             item.add_marker(pytest.mark.spark)

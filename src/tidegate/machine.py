@@ -52,3 +52,8 @@ def choose_worker_python(executable: str) -> str:
     os.environ.setdefault("PYSPARK_PYTHON", executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", executable)
     return os.environ["PYSPARK_PYTHON"]
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit started this program: then its master, and its settings, are those that count."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ

@@ -93,7 +93,7 @@ class Settings(BaseModel):
         None,
         ge=1,
         description="How many rounds may run at a time. Default: Spark's task slots, at most one per partition. "
-        "More than the slots would starve each other and is refused.",
+        "More than the slots would starve each other: refused on this machine, waited for on a cluster.",
     )
     timeout: Duration = Field(
         20.0,

@@ -32,13 +32,13 @@ PATIENT = ("--set", "session_timeout=5m")
 
 
 @pytest.fixture
-def scene(cluster: Cluster, tmp_path: Path) -> Iterator[Scene]:
+def scene(kafka_cluster: Cluster, tmp_path: Path) -> Iterator[Scene]:
     """A scene on three nodes; what a test ended is there again after it."""
-    made = Scene(cluster.bootstrap, tmp_path, new_name())
+    made = Scene(kafka_cluster.bootstrap, tmp_path, new_name())
     yield made
     made.clean_up()
-    cluster.start()
-    wait_until(lambda: cluster.is_whole(OFFSETS), within=60, what="three nodes in sync for the next test")
+    kafka_cluster.start()
+    wait_until(lambda: kafka_cluster.is_whole(OFFSETS), within=60, what="three nodes in sync for the next test")
 
 
 def wait_for_the_end(scene: Scene, program: Program) -> None:
@@ -52,8 +52,8 @@ def stop(program: Program) -> None:
     assert "Traceback" not in ended.err, ended.err
 
 
-def other_than(cluster: Cluster, *numbers: int | None) -> int:
-    return next(number for number in cluster.nodes if number not in numbers)
+def other_than(kafka_cluster: Cluster, *numbers: int | None) -> int:
+    return next(number for number in kafka_cluster.nodes if number not in numbers)
 
 
 @contextmanager
@@ -75,19 +75,19 @@ def fed(scene: Scene) -> Iterator[None]:
 
 
 @pytest.mark.timeout(300)
-def test_leaders_that_move_under_load_lose_and_repeat_nothing(cluster: Cluster, scene: Scene) -> None:
+def test_leaders_that_move_under_load_lose_and_repeat_nothing(kafka_cluster: Cluster, scene: Scene) -> None:
     scene.fill(PARTITIONS, evenly(300, PARTITIONS))
     first = Partition(scene.topic, 0)
     program = scene.start("slow.py", *PATIENT, SECONDS_EACH="0.001")
     with fed(scene):
         scene.wait_for_records(600, program)
-        planned = cluster.leader_of(first)
+        planned = kafka_cluster.leader_of(first)
         assert planned is not None
-        cluster.node(planned).shut_down()  # in order: it hands its partitions over
-        wait_until(lambda: cluster.leader_of(first) not in (planned, None), within=30, what="another leader")
+        kafka_cluster.node(planned).shut_down()  # in order: it hands its partitions over
+        wait_until(lambda: kafka_cluster.leader_of(first) not in (planned, None), within=30, what="another leader")
         scene.wait_for_records(scene.log.count() + 300, program)
-        cluster.node(planned).start()
-        wait_until(lambda: cluster.leader_of(first) == planned, within=60, what="its return as leader")
+        kafka_cluster.node(planned).start()
+        wait_until(lambda: kafka_cluster.leader_of(first) == planned, within=60, what="its return as leader")
         scene.wait_for_records(scene.log.count() + 300, program)
     wait_for_the_end(scene, program)
     stop(program)
@@ -96,17 +96,19 @@ def test_leaders_that_move_under_load_lose_and_repeat_nothing(cluster: Cluster, 
 
 
 @pytest.mark.timeout(300)
-def test_a_coordinator_killed_between_commits_keeps_every_mark(cluster: Cluster, scene: Scene) -> None:
+def test_a_coordinator_killed_between_commits_keeps_every_mark(kafka_cluster: Cluster, scene: Scene) -> None:
     scene.fill(PARTITIONS, evenly(300, PARTITIONS))
     program = scene.start("slow.py", *PATIENT, SECONDS_EACH="0.001")
     with fed(scene):
         scene.wait_for_records(600, program)
-        killed = cluster.coordinator_of(scene.group)
+        killed = kafka_cluster.coordinator_of(scene.group)
         assert killed is not None
         before = scene.marks()
-        cluster.node(killed).kill()
+        kafka_cluster.node(killed).kill()
         wait_until(
-            lambda: cluster.coordinator_of(scene.group) not in (killed, None), within=30, what="another coordinator"
+            lambda: kafka_cluster.coordinator_of(scene.group) not in (killed, None),
+            within=30,
+            what="another coordinator",
         )
         program.wait_until(
             lambda: all(mark > before.get(number, 0) for number, mark in scene.marks().items()),
@@ -119,15 +121,15 @@ def test_a_coordinator_killed_between_commits_keeps_every_mark(cluster: Cluster,
 
 
 @pytest.mark.timeout(300)
-def test_a_killed_keeper_of_transactions_leaves_every_output_once(cluster: Cluster, scene: Scene) -> None:
+def test_a_killed_keeper_of_transactions_leaves_every_output_once(kafka_cluster: Cluster, scene: Scene) -> None:
     scene.fill(PARTITIONS, evenly(2400, PARTITIONS))
     outlet = TopicOutlet(scene)
     copy = Copy(scene, outlet, "--instance", "one", *PATIENT, SECONDS_EACH="0.004", SECONDS_FILLED="0.03")
     copy.wait_for("committed", 3)
-    killed = cluster.transactions_of(f"tidegate.{scene.group}.one.0")
+    killed = kafka_cluster.transactions_of(f"tidegate.{scene.group}.one.0")
     assert killed is not None
     with copy.held("filled"):
-        cluster.node(killed).kill()
+        kafka_cluster.node(killed).kill()
     done = copy.edges.count("committed")
     copy.wait_for("committed", done + 3)
     assert scene.marks() != scene.ends, "the node was killed after the work"
@@ -137,7 +139,7 @@ def test_a_killed_keeper_of_transactions_leaves_every_output_once(cluster: Clust
 
 
 @pytest.mark.timeout(400)
-def test_one_node_lost_for_good_holds_nobody_up_and_two_lost_are_waited_for(cluster: Cluster, scene: Scene) -> None:
+def test_a_node_lost_for_good_holds_nobody_up_and_two_lost_are_waited_for(kafka_cluster: Cluster, scene: Scene) -> None:
     messages = [Message("bad" if number % 40 == 0 else "good", partition=number % PARTITIONS) for number in range(6000)]
     scene.fill(PARTITIONS, messages)
     program = scene.start("failing.py", *PATIENT, ROW="dead", SECONDS_EACH="0.003")
@@ -146,21 +148,21 @@ def test_one_node_lost_for_good_holds_nobody_up_and_two_lost_are_waited_for(clus
         copies = read_replicas(scene.kafka, own).values()
         assert {len(one.nodes) for one in copies} == {3}, f"{own} would not outlive its only node"
 
-    first = other_than(cluster, cluster.coordinator_of(scene.group))
-    cluster.lose(first)
+    first = other_than(kafka_cluster, kafka_cluster.coordinator_of(scene.group))
+    kafka_cluster.lose(first)
     before = scene.log.count()
     scene.wait_for_records(before + 900, program)
     program.wait_until(lambda: sum(scene.marks().values()) > before + 300, within=60, what="commits with two nodes")
 
-    second = cluster.coordinator_of(scene.group)
+    second = kafka_cluster.coordinator_of(scene.group)
     assert second is not None
-    cluster.node(second).kill()
+    kafka_cluster.node(second).kill()
     program.wait_until(lambda: "the run waits" in program.err, within=90, what="a word that the run waits")
     assert program.is_running
 
-    cluster.node(second).start()
+    kafka_cluster.node(second).start()
     program.wait_until(lambda: sum(scene.marks().values()) > before + 1200, within=120, what="commits again")
-    cluster.node(first).start()
+    kafka_cluster.node(first).start()
     wait_for_the_end(scene, program)
     stop(program)
     # Whatever was called settled while two nodes were away is in the log and in the dead letters, once.

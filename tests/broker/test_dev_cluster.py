@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def whole(cluster: Cluster) -> Iterator[Cluster]:
+def whole(kafka_cluster: Cluster) -> Iterator[Cluster]:
     """Three nodes; what a test ended is there again after it."""
-    yield cluster
-    cluster.start()
-    wait_until(lambda: cluster.is_whole(OFFSETS), within=60, what="three nodes in sync for the next test")
+    yield kafka_cluster
+    kafka_cluster.start()
+    wait_until(lambda: kafka_cluster.is_whole(OFFSETS), within=60, what="three nodes in sync for the next test")
 
 
 def new_topic(cluster: Cluster, partitions: int = 3) -> str:

@@ -13,8 +13,10 @@ import typer.main
 from tests.docs.pages import text
 from tidegate.cli import app
 
-OTHER_TOOLS = {"curl", "docker", "journalctl", "kubectl", "promtool", "python", "sudo", "systemctl", "useradd"}
+OTHER_TOOLS = {"curl", "docker", "journalctl", "kubectl", "promtool", "python", "sudo", "systemctl", "tar", "useradd"}
 """Programs of others that pages may call: nothing of ours can be wrong in them."""
+SUBMIT_OPTIONS = {"--master", "--name", "--conf", "--py-files", "--archives"}
+"""Those of Spark's command that the tests on a cluster use."""
 ENDS_OF_COMMANDS = {"|", "&&", "||", ";", "&"}
 
 
@@ -54,6 +56,9 @@ def check(words: list[str]) -> None:
             assert set(extras.split(",")) <= set(known), extras
     elif program == "make":
         assert set(rest) <= set(re.findall(r"^([a-z]+):", text("Makefile"), re.MULTILINE)), rest
+    elif program == "spark-submit":
+        assert rest[-1].endswith(".py"), rest
+        assert {word for word in rest if word.startswith("-")} <= SUBMIT_OPTIONS, rest
     else:
         assert program in OTHER_TOOLS, f"{program}: no checker knows this command"
 

@@ -56,6 +56,8 @@ class Board:
         self._is_stopping = False
         self.is_paused = False
         """Somebody asked for a rest: nothing is leased, rounds in flight are asked to end."""
+        self.waiting: frozenset[int] = frozenset()
+        """Lanes whose rounds wait for a slot of Spark's: they do not stand still for a reason of their own."""
 
     # --- partitions come and go
 
@@ -141,7 +143,7 @@ class Board:
 
     def leases(self, now: float = 0.0) -> list[Lease]:
         """Return what can be leased now, at most one lease per idle lane, and count it as leased."""
-        if self._is_stopping or self.is_paused:
+        if self._is_stopping or self.is_paused or not self._most_lanes:
             return []
         for owned in self._owned.values():
             if owned.parked_until is not None and owned.parked_until <= now:
@@ -215,6 +217,16 @@ class Board:
         """A round was cancelled by us: nobody is to blame, nothing is known of what it did."""
         self._land(lane, round_number)
 
+    def resize(self, most_lanes: int) -> None:
+        """Spark has room for so many rounds now: with another number of lanes, those in flight are asked to end.
+
+        Otherwise a round without a slot would wait until others end by themselves, and a new slot would stay empty.
+        """
+        before = self._lane_count()
+        self._most_lanes = most_lanes
+        if self._lane_count() != before:
+            self.outdate()
+
     def outdate(self) -> None:
         """The group has moved on: what rounds in flight know of it is no longer true, so that they cannot commit."""
         self._outdated |= {lease.round for lease in self._flying.values()}
@@ -276,12 +288,15 @@ class Board:
     @property
     def workable_marks(self) -> dict[Partition, int]:
         """The marks of those that a round could move now: not failed, not waiting, not at the end of the run."""
-        if self.is_paused:
+        if self.is_paused or not self._most_lanes:
             return {}
         return {
             partition: one.position.mark
             for partition, one in self._owned.items()
-            if one.position is not None and one.may_be_leased and not one.waits_for_its_time
+            if one.position is not None
+            and one.may_be_leased
+            and not one.waits_for_its_time
+            and one.lane not in self.waiting
         }
 
     def go_on_until(self, ends: Mapping[Partition, int]) -> None:

@@ -92,9 +92,16 @@ class LiveDesk:
             for (_, round_number), line in self._lines.items():
                 _try_send(line, {"tick": True, "proofs": list(proofs(round_number))})
 
-    def forget(self, lane: int, round_number: int) -> None:
-        """The round has ended."""
+    def hears(self, lane: int, round_number: int) -> bool:
+        """Whether this round has called and is on the line."""
         with self._lock:
+            return (lane, round_number) in self._lines
+
+    def forget(self, lane: int, round_number: int) -> None:
+        """The round has ended for Spark. A task of it that lives on all the same is hung up on, and reads no more."""
+        with self._lock:
+            if (line := self._lines.get((lane, round_number))) is not None:
+                _hang_up(line)
             self._finishing.discard((lane, round_number))
             self._permits.pop(round_number, None)
 

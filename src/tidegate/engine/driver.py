@@ -108,7 +108,8 @@ class Driver:
     def _turn(self, member: Member) -> None:
         """Take what happened, commit it, lease what is free."""
         self._take_events(0.0 if member.is_committing else TURN_SECONDS)
-        self._lease()
+        if self._fatal is None:  # what cannot work is not tried once more
+            self._lease()
         self._committer.send(member)
         member.poll(0.002 if member.is_committing else 0.0)
         if self._committer.fatal is not None:

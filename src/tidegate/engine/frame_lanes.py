@@ -101,6 +101,13 @@ class FrameLanes(Lanes):
             self._phase,
             now - self._began,
             f", {counted(work.found.records, 'record')}" if work.found.records else "",
-            "" if tasks is None else f", {tasks[0]} of {tasks[1]} tasks",
+            _told(tasks, self._spark.slots),
             extra={"action": "round_progress"},
         )
+
+
+def _told(tasks: tuple[int, int] | None, slots: int) -> str:
+    """Say how far the tasks are; a round that waits for Spark must not look like one that hangs."""
+    if tasks is not None:
+        return f", {tasks[0]} of {tasks[1]} tasks"
+    return "" if slots else ", waiting: Spark has no free slot"

@@ -138,7 +138,7 @@ class FrameWork:
         given = self._tools.step.decoder
         # JSON is decoded by Spark itself, Avro by the reading tasks: Spark's own decoder is no part of PySpark.
         decoder = None if given is None or isinstance(given, JsonColumns) else pickled(given)
-        parts = slices(self._positions, self._tools.spark.slots)
+        parts = slices(self._positions, max(1, self._tools.spark.slots))
         tools = self._tools
         return ReadJob(tools.kafka, tools.group, tuple(parts), tools.copies, tools.log, decoder)
 

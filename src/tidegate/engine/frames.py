@@ -19,6 +19,7 @@ from tidegate.engine.own_topics import OwnTopics, prepare
 from tidegate.engine.parts import limits_of, worker_log
 from tidegate.engine.planner import Planner
 from tidegate.engine.planning import RoundLimits
+from tidegate.engine.room import wait_for_slots
 from tidegate.engine.spark import Spark
 from tidegate.engine.spark_frames import check_schema
 from tidegate.engine.topics import Topics
@@ -67,6 +68,7 @@ class Frames:
         check_schema(self.step.decoder)
         group = self.source.group
         self._refuse_retries_left()
+        wait_for_slots(self.spark)
         self._wait_for_its_turn()
         # Asked after the waiting: whoever was before may have written the group's first letter.
         has_letters = self.step.undecodable.kind == "dead_letter" or bool(self.admin.existing([dead_topic(group)]))

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tidegate.engine.cancelled import ZOMBIE_SECONDS
 from tidegate.engine.channel import LiveDesk
+from tidegate.engine.room import Room
 from tidegate.engine.spark import Spark
 from tidegate.engine.task import run_task
 from tidegate.engine.wire import decode_outcome
 from tidegate.records import Lease, Outcome
+
+UNHEARD_SECONDS = 10.0
+"""A round of which nothing was heard for this long may have no slot: Spark is asked."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +39,17 @@ class Lanes:
         job: Callable[[Lease], bytes],
         ended: Callable[[RoundEnded], None],
         desk: LiveDesk | None,
+        room: Room | None = None,
     ) -> None:
+        """`room`: keeps the lanes within Spark's slots, where those may change."""
         self._spark = spark
         self._group = group
         self._job = job
         self._ended = ended
         self._desk = desk
+        self._room = room
+        self._rounds: dict[int, tuple[int, float]] = {}
+        """By lane, the round that runs and when it was given to Spark."""
         self._given: dict[int, queue.SimpleQueue[Lease | None]] = {}
 
     def start(self, lease: Lease) -> None:
@@ -47,12 +58,24 @@ class Lanes:
             # One thread per lane for good: PySpark keeps a JVM thread and a connection for each.
             self._given[lease.lane] = queue.SimpleQueue()
             threading.Thread(target=self._serve, args=(lease.lane,), name=f"lane-{lease.lane}", daemon=True).start()
+        self._rounds[lease.lane] = (lease.round, time.monotonic())
         self._given[lease.lane].put(lease)
 
     def tick(self, proofs: Callable[[int], Sequence[int]]) -> None:
         """Tell live rounds that the driver's loop turns, and what got through elsewhere (asked by round)."""
         if self._desk is not None:
             self._desk.tick(proofs)
+        if self._room is not None:
+            self._room.turn([(lane, self._name(lane)) for lane in self._unheard()])
+
+    def _unheard(self) -> list[int]:
+        """Return the lanes whose rounds should have been heard of by now: they may wait for a slot."""
+        now, desk = time.monotonic(), self._desk
+        return [
+            lane
+            for lane, (round_number, began) in list(self._rounds.items())
+            if now - began > UNHEARD_SECONDS and not (desk is not None and desk.hears(lane, round_number))
+        ]
 
     @property
     def is_live(self) -> bool:
@@ -79,12 +102,18 @@ class Lanes:
             given.put(None)
         if self._desk is not None:
             self._desk.close()
+        if self._room is not None:
+            self._room.close()
 
     def _serve(self, lane: int) -> None:
         while (lease := self._given[lane].get()) is not None:
             ended = self._run(lease)
+            self._rounds.pop(lane, None)
             if self._desk is not None:
                 self._desk.forget(lease.lane, lease.round)
+            if ended.outcome is not None and ended.outcome.is_repeat:
+                # Spark gave its first attempt up: an executor that cannot be reached may still run it for a while.
+                time.sleep(ZOMBIE_SECONDS)
             self._ended(ended)
 
     def _run(self, lease: Lease) -> RoundEnded:

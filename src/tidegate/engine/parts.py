@@ -65,11 +65,23 @@ def open_desk(settings: Settings, spark: Spark, events: Events) -> LiveDesk | No
     return LiveDesk(bind, advertise, limits, lambda report: events.put(RoundReported(report)))
 
 
+def import_path(spark: Spark) -> tuple[str, ...]:
+    """Return where workers look for modules beside the program: nowhere on a cluster, to which they are sent."""
+    if not spark.is_local:
+        return ()
+    return tuple(str(Path(entry).absolute()) if entry else str(Path.cwd()) for entry in sys.path)
+
+
 def jobs_of(
-    plan: bytes, kafka: bytes, live: LiveAddress | None, own: OwnTopics, settings: Settings, run: RunRow
+    plan: bytes,
+    kafka: bytes,
+    live: LiveAddress | None,
+    own: OwnTopics,
+    settings: Settings,
+    run: RunRow,
+    path: tuple[str, ...],
 ) -> MakeJob:
     """Return what turns a lease into the bytes of its task."""
-    path = tuple(str(Path(entry).absolute()) if entry else str(Path.cwd()) for entry in sys.path)
     log = worker_log(settings, run)
     partitions, delays = own.partitions, dict(own.delays)
 
@@ -234,8 +246,10 @@ def pickle_kafka(kafka: Kafka) -> bytes:
 
 
 def lane_limit(settings: Settings, spark: Spark) -> int:
-    """Return how many rounds may run at a time; more than Spark has room for is an error."""
+    """Return how many rounds may run at a time; more than Spark has room for is an error, unless more may come."""
     slots = spark.slots
+    if not spark.is_local:
+        return slots if settings.lanes is None else min(settings.lanes, slots)
     if settings.lanes is not None and settings.lanes > slots:
         raise SettingsError(
             f"lanes={settings.lanes}, but Spark runs {slots} tasks at a time: some lanes would starve",

@@ -14,10 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.engine.masters import refuse_silent_master
 from tidegate.engine.scratch import scratch_folder
+from tidegate.engine.wording import lacking
 from tidegate.errors import SettingsError, SparkFailed
 from tidegate.java import find_java
-from tidegate.machine import choose_worker_python, spark_home
+from tidegate.machine import choose_worker_python, is_submitted, spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,8 +54,30 @@ class Spark:
 
     @property
     def slots(self) -> int:
-        """How many tasks Spark runs at a time."""
-        return int(self._session.sparkContext.defaultParallelism)
+        """How many tasks Spark runs at a time now: on a cluster executors come and go, and at the start there is none.
+
+        `defaultParallelism` would say 2 where there is nothing yet.
+        """
+        try:
+            context = self._session.sparkContext._jsc.sc()
+            return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+        except Exception as error:
+            raise self._explain(error) from error
+
+    @property
+    def asks_for_more(self) -> bool:
+        """Whether Spark starts executors when tasks wait for them (dynamic allocation)."""
+        asked: str = self._session.sparkContext.getConf().get("spark.dynamicAllocation.enabled", "false")
+        return asked == "true" and not self.is_local
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the workers are on this machine and see its files."""
+        return self.master.startswith("local") and not self.master.startswith("local-cluster")
+
+    def ship(self, archive: str) -> None:
+        """Let every worker import the modules in this archive."""
+        self._session.sparkContext.addPyFile(archive)
 
     @property
     def is_owned(self) -> bool:
@@ -66,6 +90,12 @@ class Spark:
         return str(self._session.sparkContext.master)
 
     @property
+    def page(self) -> str | None:
+        """Where Spark shows its jobs."""
+        found: str | None = self._session.sparkContext.uiWebUrl
+        return found
+
+    @property
     def version(self) -> str:
         """Spark's version."""
         return str(self._session.version)
@@ -75,7 +105,7 @@ class Spark:
         """Where this process can listen, and the name under which workers reach it."""
         conf = self._session.sparkContext.getConf()
         host = conf.get("spark.driver.host", "127.0.0.1")
-        if self._session.sparkContext.master.startswith("local"):
+        if self.is_local:
             return "127.0.0.1", "127.0.0.1"
         return conf.get("spark.driver.bindAddress", host), host
 
@@ -111,6 +141,16 @@ class Spark:
         ]
         return (sum(one.numCompletedTasks for one in stages), sum(one.numTasks for one in stages)) if stages else None
 
+    def is_waiting(self, lane: str) -> bool:
+        """Whether the lane's job is there and none of its tasks runs: Spark has no slot for it."""
+        tracker = self._session.sparkContext.statusTracker()
+        newest = max(tracker.getJobIdsForGroup(lane), default=None)
+        job = None if newest is None else tracker.getJobInfo(newest)
+        if job is None or job.status != "RUNNING":
+            return False
+        stages = [tracker.getStageInfo(stage) for stage in job.stageIds]
+        return not any(one is not None and (one.numActiveTasks or one.numCompletedTasks) for one in stages)
+
     def explain(self, error: Exception) -> str:
         """Return the one line of Spark's error that says most."""
         from pyspark.errors import PySparkException, PythonException  # noqa: PLC0415  # slow to import, needed on failure only
@@ -127,7 +167,9 @@ class Spark:
     def run_everywhere(self, task: Task, job: bytes) -> None:
         """Run a task once in about every idle worker. Best effort: for closing what they hold."""
         with contextlib.suppress(Exception):
-            count = self.slots
+            if not (count := self.slots):
+                return  # the job would wait for ever
+            self.describe("tidegate-closing", "tidegate: closing what the workers hold")
             self._session.sparkContext.parallelize(range(count), count).mapPartitions(
                 partial(_enter, task, job)
             ).collect()
@@ -147,10 +189,10 @@ class Spark:
         """Tell a dead worker from a task that cannot start and from a Spark that is gone."""
         from pyspark.errors import PythonException  # noqa: PLC0415  # slow to import, needed on failure only
 
-        if isinstance(error, PythonException):
-            return RoundBroken(_last_line(str(error)))
-        if missing := _NO_PYTHON.search(str(error)):
+        if (missing := _NO_PYTHON.search(str(error))) is not None:
             return RoundBroken(f"there is no Python at {missing.group(1)}", _WORKER_PYTHON)
+        if isinstance(error, PythonException):
+            return RoundBroken(*lacking(str(error), _last_line(str(error))))
         if not self._is_alive():
             return SparkFailed("Spark ended under the run", "start again; --debug shows Spark's own log")
         return RoundDied(_root_cause(str(error)))
@@ -175,12 +217,17 @@ def open_spark(session: SparkSession | None, *, master: str, app_name: str, debu
                 'pass SparkSession.builder.getOrCreate(), or choose settings={"master": "local[4]"}',
             )
         return Spark(session, owned=False)
-    _refuse_unknown_master(master)
-    _refuse_missing_python(master, choose_worker_python(sys.executable))
-    find_java()
-    builder = SparkSession.builder.master(master).appName(app_name)
-    for name, value in _own_settings(master, debug=debug).items():
-        builder = builder.config(name, value)
+    if is_submitted():
+        choose_worker_python(sys.executable)
+        builder = _submitted(app_name, debug=debug)
+    else:
+        _refuse_unknown_master(master)
+        refuse_silent_master(master)
+        _refuse_missing_python(master, choose_worker_python(sys.executable))
+        find_java()
+        builder = SparkSession.builder.master(master).appName(app_name)
+        for name, value in _own_settings(master, debug=debug).items():
+            builder = builder.config(name, value)
     # PySpark takes Ctrl-C for itself when a session starts; the run has its own way to stop.
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -197,6 +244,21 @@ def open_spark(session: SparkSession | None, *, master: str, app_name: str, debu
     return Spark(session, owned=True)
 
 
+def _submitted(app_name: str, *, debug: bool) -> SparkSession.Builder:
+    """Take what spark-submit was told: its master, and everything else that it names, before what we would choose."""
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415  # as above
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # as above
+
+    SparkContext._ensure_initialized()  # the Java that started us: it has the settings
+    told = SparkConf()
+    own = {"spark.app.name": app_name, **_own_settings(told.get("spark.master", "local"), debug=debug)}
+    builder = SparkSession.builder
+    for name, value in own.items():
+        if not told.contains(name):
+            builder = builder.config(name, value)
+    return builder
+
+
 def _own_settings(master: str, *, debug: bool) -> dict[str, str]:
     settings = {
         "spark.ui.showConsoleProgress": "false",
@@ -207,11 +269,11 @@ def _own_settings(master: str, *, debug: bool) -> dict[str, str]:
         "spark.sql.ui.retainedExecutions": "20",
         # Without it every job waits about 40 ms for loopback TCP between the JVM and its Python worker.
         "spark.python.unix.domain.socket.enabled": "true",
-        # A UDF of a DataFrame may come from a module beside the program, which a plain worker does not find.
-        "spark.executorEnv.PYTHONPATH": ":".join(_own_paths()),
     }
     if master.startswith("local"):
         settings |= {
+            # A UDF of a DataFrame may come from a module beside the program, which a plain worker does not find.
+            "spark.executorEnv.PYTHONPATH": ":".join(own_paths()),
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -237,7 +299,7 @@ def _refuse_missing_python(master: str, executable: str) -> None:
         raise SettingsError(f"PYSPARK_PYTHON={executable} is no Python that runs", _WORKER_PYTHON)
 
 
-def _own_paths() -> list[str]:
+def own_paths() -> list[str]:
     """Return where Python finds the user's own modules, without the installation, which workers have themselves."""
     places = [Path(entry).absolute() if entry else Path.cwd() for entry in sys.path]
     installed = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}

@@ -28,6 +28,7 @@ from tidegate.steps import Plan
 
 MOST_KEPT = 4
 _INSTALL = "install it for the Python of Spark's workers, {} (PYSPARK_PYTHON names it)"
+_SEND = "; a module of your own: import it at the top of the program, so that it is sent, or pass it with --py-files"
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ def run_task(job_bytes: bytes, attempt: int) -> tuple[bytes, bool]:
         round_ = _begin(job)
     except Exception as error:  # noqa: BLE001  # any failure to start is told to the user in one sentence
         cure = _INSTALL.format(sys.executable) if isinstance(error, ImportError) else ""
+        cure += _SEND if cure and not job.import_path else ""
         return encode_outcome(Outcome(lease.lane, lease.round, (), broken=reason(error), cure=cure)), True
     limits = None if job.live is None else job.live.limits
     healthy = watch(round_, lambda: call_driver(job.live, lease.lane, lease.round), limits)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from tidegate.errors import SparkFailed, Stalled, TopicMissing
 from tidegate.records import Lease, Partition
+
+_OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH.*?worker\D+(\d+)\W+(\d+)\D+driver\D+(\d+\.\d+)")
+_NO_MODULE = re.compile(r"No module named '(\w+)")
 
 
 def names(partitions: Iterable[Partition]) -> str:
@@ -37,6 +41,23 @@ def broken(why: str, cure: str = "") -> SparkFailed:
         cure
         or "what the functions import must be installed for the Python of Spark's workers (PYSPARK_PYTHON names it)",
     )
+
+
+def lacking(trace: str, why: str) -> tuple[str, str]:
+    """Say what a worker lacks before it can run anything of ours, and what helps, where that is known."""
+    if (found := _OTHER_PYTHON.search(trace)) is not None:
+        theirs, ours = f"{found.group(1)}.{found.group(2)}", found.group(3)
+        return (
+            f"they run Python {theirs}, and this program runs Python {ours}",
+            f"set PYSPARK_PYTHON to a Python {ours} that the workers have, with Tidegate installed",
+        )
+    if (found := _NO_MODULE.search(why)) is not None:
+        return (
+            f"their Python has no module {found.group(1)}",
+            "install Tidegate for it, on every machine of the cluster (docs/how-to/run-on-a-cluster.md); "
+            "PYSPARK_PYTHON names that Python",
+        )
+    return why, ""
 
 
 def _doing(lease: Lease | None) -> str:
