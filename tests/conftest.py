@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import class_archives
+from tests.connect_server import ConnectServer
 from tests.postgres_server import Server
 from tests.registry_server import RegistryServer
 from tests.spark_cluster import SparkCluster, command
@@ -37,6 +38,7 @@ _BROKER = pytest.StashKey[Broker]()
 _KAFKA_CLUSTER = pytest.StashKey[Cluster]()
 _SPARK_CLUSTER = pytest.StashKey[SparkCluster]()
 _REGISTRY = pytest.StashKey[RegistryServer]()
+_CONNECT = pytest.StashKey[ConnectServer]()
 _LOG_LINES = 60
 
 
@@ -70,6 +72,17 @@ def schema_registry(request: pytest.FixtureRequest) -> Iterator[RegistryServer]:
         pid = running.pid
     assert pid is not None
     assert not is_alive(pid), f"the schema registry outlived its test run as process {pid}"
+
+
+@pytest.fixture(scope="session")
+def connect_server(request: pytest.FixtureRequest) -> Iterator[ConnectServer]:
+    """A real Spark Connect server, one for all tests that ask for it. Whoever kills it starts it again."""
+    with ConnectServer() as running:
+        request.config.stash[_CONNECT] = running
+        yield running
+        pid = running.pid
+    assert pid is not None
+    assert not is_alive(pid), f"the Connect server outlived its test run as process {pid}"
 
 
 @pytest.fixture(scope="session")
@@ -117,6 +130,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     cluster = item.config.stash.get(_SPARK_CLUSTER, None)
     if report.failed and cluster is not None and "cluster" in getattr(item, "fixturenames", ()):
         report.sections.append((f"the last {_LOG_LINES} lines of the cluster's logs", cluster.log_tail(_LOG_LINES)))
+    connect = item.config.stash.get(_CONNECT, None)
+    if report.failed and connect is not None and "connect_server" in getattr(item, "fixturenames", ()):
+        report.sections.append((f"the last {_LOG_LINES} lines of the server's log", connect.log_tail(_LOG_LINES)))
     return report
 
 

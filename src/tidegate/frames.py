@@ -55,15 +55,32 @@ class FrameWriter:
     name: str
     guarantee: str = "reaches its writer at least once"
     """What is promised of every record, in words for the start-up sentence."""
+    not_over_connect: str = ""
+    """Why it does not work over Spark Connect; nothing: it does."""
 
     @property
     def identity(self) -> str:
         """Tells this writer from others."""
         return self.name
 
+    def refuse_connect(self) -> None:
+        """Say why it cannot write over Spark Connect, if so."""
+        if self.not_over_connect:
+            raise SettingsError(
+                f"{self.name} needs a classic Spark session: over Connect it {self.not_over_connect}",
+                "write with tg.delta or with tg.write(lambda df, round: ...) there, or choose another master",
+            )
+
     def __call__(self, frame: DataFrame, round_: FrameRound) -> None:
         """Write; returning means that everything is written."""
+        if is_over_connect(frame):
+            self.refuse_connect()
         self.function(frame, round_)
+
+
+def is_over_connect(thing: object) -> bool:
+    """Whether a session, or a DataFrame, is one of a Spark Connect server."""
+    return type(thing).__module__.startswith("pyspark.sql.connect.")
 
 
 def write(function: Callable[[DataFrame, FrameRound], object]) -> FrameWriter:

@@ -44,6 +44,11 @@ def spark_home() -> str | None:
     return os.environ.get("SPARK_HOME") or None
 
 
+def spark_remote() -> str | None:
+    """Return SPARK_REMOTE, where it is set: PySpark then makes sessions on that Connect server alone."""
+    return os.environ.get("SPARK_REMOTE") or None
+
+
 def choose_worker_python(executable: str) -> str:
     """Make Spark's Python workers use this interpreter, unless PYSPARK_PYTHON says otherwise; return which they use.
 

@@ -75,7 +75,8 @@ class Settings(BaseModel):
     bootstrap: str = Field("localhost:9092", description="Kafka's address: host:port, several with commas.")
     master: str = Field(
         "local[*]",
-        description="Where Spark runs. local[N] runs N tasks at a time on this machine.",
+        description="Where Spark runs. local[N] runs N tasks at a time on this machine, sc://host:port is a Spark "
+        "Connect server.",
     )
     commit_every: Duration = Field(
         5.0,

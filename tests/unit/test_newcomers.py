@@ -287,7 +287,7 @@ def test_a_run_needs_java_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_no_session_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"spark='local\[2\]' is no Spark session .*; pass SparkSession.builder"):
+    with pytest.raises(SettingsError, match=r"spark='local\[2\]' is no Spark session; pass SparkSession.builder"):
         spark.open_spark("local[2]", master="local[1]", app_name="x", debug=False)
 
 

@@ -12,6 +12,7 @@ from tidegate.cli.apps import load_app
 from tidegate.cli.common import AsJson, Bootstrap, Client, examples, pairs, say, show_json
 from tidegate.engine.own_topics import examine
 from tidegate.engine.spark import checked_pyspark
+from tidegate.engine.spark_connect import check_connect
 from tidegate.engine.topics import expand
 from tidegate.errors import EXIT_CANNOT_WORK, TidegateError
 from tidegate.history.chosen import chosen_history
@@ -84,8 +85,7 @@ def _findings(app: str | None, bootstrap: str | None, client: Sequence[str] | No
         yield Finding("settings", ok=False, detail=str(error))
         resolved = None
     yield from _settings(resolved) if resolved else ()
-    yield _finding("java", lambda: str(find_java()))
-    yield _finding("spark", _spark)
+    yield from _spark(resolved.values.master if resolved else "")
     if resolved is None:
         yield Finding("broker", ok=False, detail="not asked; mend the settings first")
         return
@@ -161,8 +161,12 @@ def _history(resolved: Resolved) -> str:
         return f"{history.shown} can be read"
 
 
-def _spark() -> str:
-    return f"pyspark {checked_pyspark()}"
+def _spark(master: str) -> Iterator[Finding]:
+    if master.startswith("sc://"):  # such a server has its own Java
+        yield _finding("spark", lambda: f"pyspark {checked_pyspark()}, for {check_connect(master)}")
+        return
+    yield _finding("java", lambda: str(find_java()))
+    yield _finding("spark", lambda: f"pyspark {checked_pyspark()}")
 
 
 def _topic(cluster: Cluster, topic: str) -> str:

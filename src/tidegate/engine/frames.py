@@ -65,6 +65,9 @@ class Frames:
                 "the setting rate is for single records, and this pipeline makes DataFrames",
                 "bound its rounds with frame_records and frame_every",
             )
+        if self.spark.driver_address is None:  # nothing of this process is within reach: Spark Connect
+            for writer in writers_of(self.plan):
+                writer.refuse_connect()
         check_schema(self.step.decoder)
         group = self.source.group
         self._refuse_retries_left()

@@ -8,7 +8,6 @@ import logging
 import os
 import pickle
 import socket
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -55,21 +54,15 @@ MakeJob = Callable[[Lease], bytes]
 
 
 def open_desk(settings: Settings, spark: Spark, events: Events) -> LiveDesk | None:
-    """Open the live channel, unless it is switched off or every round waits for its own commit anyway."""
-    if not settings.live or settings.commit_records is not None:
+    """Open the live channel, unless it is off, or workers cannot call, or every round waits for its commit anyway."""
+    address = spark.driver_address
+    if address is None or not settings.live or settings.commit_records is not None:
         return None
-    bind, advertise = spark.driver_address
+    bind, advertise = address
     limits = replace(
         limits_of(settings), read_seconds=LIVE_SECONDS, quiet_seconds=LIVE_SECONDS, idle_seconds=LIVE_SECONDS
     )
     return LiveDesk(bind, advertise, limits, lambda report: events.put(RoundReported(report)))
-
-
-def import_path(spark: Spark) -> tuple[str, ...]:
-    """Return where workers look for modules beside the program: nowhere on a cluster, to which they are sent."""
-    if not spark.is_local:
-        return ()
-    return tuple(str(Path(entry).absolute()) if entry else str(Path.cwd()) for entry in sys.path)
 
 
 def jobs_of(
@@ -248,7 +241,7 @@ def pickle_kafka(kafka: Kafka) -> bytes:
 def lane_limit(settings: Settings, spark: Spark) -> int:
     """Return how many rounds may run at a time; more than Spark has room for is an error, unless more may come."""
     slots = spark.slots
-    if not spark.is_local:
+    if spark.is_cluster:
         return slots if settings.lanes is None else min(settings.lanes, slots)
     if settings.lanes is not None and settings.lanes > slots:
         raise SettingsError(

@@ -9,7 +9,7 @@ from tidegate.engine.board import Board
 from tidegate.engine.events import Events
 from tidegate.engine.lanes import Lanes
 from tidegate.engine.own_topics import OwnTopics, prepare
-from tidegate.engine.parts import import_path, jobs_of, lane_limit, limits_of, open_desk, pickle_plan
+from tidegate.engine.parts import jobs_of, lane_limit, limits_of, open_desk, pickle_plan
 from tidegate.engine.room import Room, wait_for_slots
 from tidegate.engine.spark import Spark
 from tidegate.engine.stores import rounds_commit
@@ -48,6 +48,6 @@ class Records:
         board = Board(most, limits_of(settings), ends, rounds_commit=rounds_commit(self.plan))
         desk = open_desk(settings, self.spark, events)
         live = None if desk is None else desk.address
-        job = jobs_of(pickle_plan(self.plan), self.kafka, live, own, settings, run, import_path(self.spark))
-        room = None if self.spark.is_local else Room(self.spark, board, settings.lanes)
+        job = jobs_of(pickle_plan(self.plan), self.kafka, live, own, settings, run, self.spark.import_path)
+        room = Room(self.spark, board, settings.lanes) if self.spark.is_cluster else None
         return board, Lanes(self.spark, self.source.group, job, events.put, desk, room)

@@ -39,8 +39,8 @@ from tidegate.engine.parts import (
 )
 from tidegate.engine.record_rounds import Records
 from tidegate.engine.rewinder import Rewinder
-from tidegate.engine.shipping import pack_own_modules
-from tidegate.engine.spark import Spark, open_spark, own_paths
+from tidegate.engine.shipping import own_paths, pack_own_modules
+from tidegate.engine.spark import Spark, open_spark
 from tidegate.engine.starting import Starting
 from tidegate.engine.stores import keeps_progress, table_of
 from tidegate.engine.tally import Tally
@@ -164,7 +164,7 @@ def _say_stopped(failure: Failure, about: dict[str, object]) -> None:
 def _settle_on(spark: Spark, resolved: Resolved) -> None:
     """Say where the work goes; send the modules beside the program to workers that do not see this machine's files."""
     _say_whose_spark(spark, resolved)
-    if spark.is_local:
+    if not spark.is_cluster:
         return
     logger.info("on %s; Spark's page: %s", spark.master, spark.page or "none", extra={"action": "cluster"})
     if (archive := pack_own_modules(sys.modules, own_paths())) is not None:
@@ -174,7 +174,7 @@ def _settle_on(spark: Spark, resolved: Resolved) -> None:
 def _say_whose_spark(spark: Spark, resolved: Resolved) -> None:
     """Tell a master that was chosen and is not used from one that is."""
     chosen, source = resolved.values.master, resolved.sources["master"]
-    if source != "default" and spark.master != chosen:
+    if source != "default" and not spark.is_owned and spark.master != chosen:
         logger.warning(
             "this process has a Spark already, on %s: it is used, and master=%s (%s) is not",
             spark.master,

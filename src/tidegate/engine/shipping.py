@@ -1,15 +1,17 @@
-"""The user's own modules on their way to a cluster: what the program has imported from beside it, packed and sent.
+"""The user's own modules on their way to other machines: what the program has imported from beside it, packed and sent.
 
 On this machine workers read the same folders. On others they do not: there, what is not installed must be sent. The
-program itself travels with its functions.
+program itself travels with its functions. Over Connect Tidegate goes along.
 """
 
 from __future__ import annotations
 
 import atexit
 import hashlib
+import importlib.util
 import logging
 import shutil
+import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +25,19 @@ logger = logging.getLogger("tidegate.spark")
 MOST_BYTES = 50_000_000
 _OURS = ("tidegate", "pyspark", "py4j", "__main__")
 _LEFT_OUT = {"__pycache__", ".git"}
+
+
+def own_paths() -> list[str]:
+    """Return where Python finds the user's own modules, without the installation, which workers have themselves."""
+    places = [Path(entry).absolute() if entry else Path.cwd() for entry in sys.path]
+    installed = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
+    return [str(place) for place in places if not installed & {place.resolve(), *place.resolve().parents}]
+
+
+def tidegate_files() -> dict[str, Path]:
+    """Return the files of Tidegate itself, by their places in an archive."""
+    package = Path(__file__).parent.parent
+    return {one.relative_to(package.parent).as_posix(): one for one in _whole(package)}
 
 
 def own_files(modules: Mapping[str, ModuleType], paths: Sequence[str]) -> dict[str, Path]:
@@ -58,6 +73,10 @@ def pack(files: Mapping[str, Path], folder: Path) -> Path:
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
         for place, path in sorted(files.items()):
             packed.write(path, place)
+            # Compiled already, where it is: a worker that compiled all of it would begin a second later. One that
+            # fits neither its Python nor the file beside it is left alone.
+            if path.suffix == ".py" and (compiled := Path(importlib.util.cache_from_source(str(path)))).is_file():
+                packed.write(compiled, f"{place}c")
     return archive
 
 

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 
 from tidegate.engine.masters import refuse_silent_master
 from tidegate.engine.scratch import scratch_folder
-from tidegate.engine.wording import lacking
+from tidegate.engine.shipping import own_paths
+from tidegate.engine.wording import lacking, last_line, root_cause
 from tidegate.errors import SettingsError, SparkFailed
+from tidegate.frames import is_over_connect
 from tidegate.java import find_java
-from tidegate.machine import choose_worker_python, is_submitted, spark_home
+from tidegate.machine import choose_worker_python, is_submitted, spark_home, spark_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,12 +70,12 @@ class Spark:
     def asks_for_more(self) -> bool:
         """Whether Spark starts executors when tasks wait for them (dynamic allocation)."""
         asked: str = self._session.sparkContext.getConf().get("spark.dynamicAllocation.enabled", "false")
-        return asked == "true" and not self.is_local
+        return asked == "true" and self.is_cluster
 
     @property
-    def is_local(self) -> bool:
-        """Whether the workers are on this machine and see its files."""
-        return self.master.startswith("local") and not self.master.startswith("local-cluster")
+    def is_cluster(self) -> bool:
+        """Whether the workers are on other machines, which come and go and do not see the files of this one."""
+        return not self.master.startswith("local") or self.master.startswith("local-cluster")
 
     def ship(self, archive: str) -> None:
         """Let every worker import the modules in this archive."""
@@ -101,13 +103,20 @@ class Spark:
         return str(self._session.version)
 
     @property
-    def driver_address(self) -> tuple[str, str]:
-        """Where this process can listen, and the name under which workers reach it."""
+    def driver_address(self) -> tuple[str, str] | None:
+        """Where this process can listen, and the name under which workers reach it; None: they cannot."""
         conf = self._session.sparkContext.getConf()
         host = conf.get("spark.driver.host", "127.0.0.1")
-        if self.is_local:
+        if not self.is_cluster:
             return "127.0.0.1", "127.0.0.1"
         return conf.get("spark.driver.bindAddress", host), host
+
+    @property
+    def import_path(self) -> tuple[str, ...]:
+        """Where workers find the modules beside the user's program: where this process does, or what was sent."""
+        if self.is_cluster:
+            return ()
+        return tuple(str(Path(entry).absolute()) if entry else str(Path.cwd()) for entry in sys.path)
 
     def run_round(self, task: Task, job: bytes, *, lane: str, description: str) -> bytes:
         """Run one task in one job and return its answer. Blocks; call it from the lane's thread."""
@@ -157,8 +166,8 @@ class Spark:
 
         text = str(error)
         if isinstance(error, PythonException):
-            return _last_line(text)  # what a UDF raised
-        return text.splitlines()[0] if isinstance(error, PySparkException) and text else _root_cause(text)
+            return last_line(text)  # what a UDF raised
+        return text.splitlines()[0] if isinstance(error, PySparkException) and text else root_cause(text)
 
     def cause(self, error: Exception) -> Exception:
         """Tell a dead worker from a task that raised and from a Spark that is gone."""
@@ -192,10 +201,10 @@ class Spark:
         if (missing := _NO_PYTHON.search(str(error))) is not None:
             return RoundBroken(f"there is no Python at {missing.group(1)}", _WORKER_PYTHON)
         if isinstance(error, PythonException):
-            return RoundBroken(*lacking(str(error), _last_line(str(error))))
+            return RoundBroken(*lacking(str(error), last_line(str(error))))
         if not self._is_alive():
             return SparkFailed("Spark ended under the run", "start again; --debug shows Spark's own log")
-        return RoundDied(_root_cause(str(error)))
+        return RoundDied(root_cause(str(error)))
 
     def _is_alive(self) -> bool:
         try:
@@ -209,11 +218,15 @@ def open_spark(session: SparkSession | None, *, master: str, app_name: str, debu
     checked_pyspark()
     from pyspark.sql import SparkSession  # noqa: PLC0415  # slow to import: only when a run begins
 
+    from tidegate.engine import spark_connect  # noqa: PLC0415  # it is built on this module
+
     session = session or SparkSession.getActiveSession()
+    if session is not None and is_over_connect(session):
+        return spark_connect.ConnectSpark(session, owned=False)
     if session is not None:
-        if not hasattr(session, "sparkContext"):  # text, or a session of Spark Connect
+        if not hasattr(session, "sparkContext"):
             raise SettingsError(
-                f"spark={session!r} is no Spark session that runs in this process",
+                f"spark={session!r} is no Spark session",
                 'pass SparkSession.builder.getOrCreate(), or choose settings={"master": "local[4]"}',
             )
         return Spark(session, owned=False)
@@ -222,6 +235,8 @@ def open_spark(session: SparkSession | None, *, master: str, app_name: str, debu
         builder = _submitted(app_name, debug=debug)
     else:
         _refuse_unknown_master(master)
+        if master.startswith("sc://"):
+            return spark_connect.open_connect(master)
         refuse_silent_master(master)
         _refuse_missing_python(master, choose_worker_python(sys.executable))
         find_java()
@@ -236,7 +251,7 @@ def open_spark(session: SparkSession | None, *, master: str, app_name: str, debu
         home = spark_home()
         theirs = f"SPARK_HOME={home} names the Spark to start: mend or unset it; " if home else ""
         raise SparkFailed(
-            f"Spark could not start on {master}: {_last_line(str(error))}", f"{theirs}--debug shows Spark's own log"
+            f"Spark could not start on {master}: {last_line(str(error))}", f"{theirs}--debug shows Spark's own log"
         ) from error
     finally:
         if threading.current_thread() is threading.main_thread():
@@ -299,21 +314,20 @@ def _refuse_missing_python(master: str, executable: str) -> None:
         raise SettingsError(f"PYSPARK_PYTHON={executable} is no Python that runs", _WORKER_PYTHON)
 
 
-def own_paths() -> list[str]:
-    """Return where Python finds the user's own modules, without the installation, which workers have themselves."""
-    places = [Path(entry).absolute() if entry else Path.cwd() for entry in sys.path]
-    installed = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
-    return [str(place) for place in places if not installed & {place.resolve(), *place.resolve().parents}]
-
-
-_MASTERS = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|(spark|k8s)://.+|yarn")
+_MASTERS = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|(spark|k8s|sc)://.+|yarn")
 
 
 def _refuse_unknown_master(master: str) -> None:
     """Spark would say so too, with a stack trace of its launcher."""
     if _MASTERS.fullmatch(master) is None:
         raise SettingsError(
-            f"master={master!r} is no Spark master", "use local[N], spark://host:port, k8s://... or yarn"
+            f"master={master!r} is no Spark master",
+            "use local[N], spark://host:port, sc://host:port, k8s://... or yarn",
+        )
+    if spark_remote() and not master.startswith("sc://"):
+        raise SettingsError(
+            f"SPARK_REMOTE is set and master={master}: PySpark has no other Spark beside a Connect server",
+            "unset SPARK_REMOTE, or choose the server: master=sc://host:port",
         )
 
 
@@ -322,18 +336,6 @@ def _refuse_speculation(session: SparkSession) -> None:
         raise SettingsError(
             "spark.speculation=true would run records twice at a time", "switch it off in the Spark session"
         )
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-    useful = [line for line in lines if not line.startswith(("at ", "JVM stacktrace", "..."))]
-    return useful[-1] if useful else "no reason given"
-
-
-def _root_cause(text: str) -> str:
-    causes = [line for line in text.splitlines() if "Caused by:" in line or "Lost task" in line]
-    line = causes[-1] if causes else text.splitlines()[0] if text else "no reason given"
-    return line.strip().removeprefix("Caused by:").strip()
 
 
 OLDEST_PYSPARK = (4, 1)

@@ -62,3 +62,17 @@ def lacking(trace: str, why: str) -> tuple[str, str]:
 
 def _doing(lease: Lease | None) -> str:
     return "no round" if lease is None else f"round {lease.round} of lane {lease.lane}"
+
+
+def last_line(text: str) -> str:
+    """Return the last line of an error's text that is not Java's."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    useful = [line for line in lines if not line.startswith(("at ", "JVM stacktrace", "..."))]
+    return useful[-1] if useful else "no reason given"
+
+
+def root_cause(text: str) -> str:
+    """Return the line of a long error that says why."""
+    causes = [line for line in text.splitlines() if "Caused by:" in line or "Lost task" in line]
+    line = causes[-1] if causes else text.splitlines()[0] if text else "no reason given"
+    return line.strip().removeprefix("Caused by:").strip()

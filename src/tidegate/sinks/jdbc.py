@@ -50,20 +50,14 @@ def jdbc(
         )
         database.write(frame, table, round_)
 
-    return FrameWriter(write_round, f"jdbc({table})", "is in the table once")
+    return FrameWriter(write_round, f"jdbc({table})", "is in the table once", "has no transaction")
 
 
 class _Database:
     """One database, by Spark's own way to connect to it."""
 
     def __init__(self, spark: Any, url: str, options: Mapping[str, str]) -> None:
-        try:
-            self._jvm = spark._jvm
-        except Exception as error:
-            raise SettingsError(
-                "tg.jdbc needs a classic Spark session: over Connect it has no transaction",
-                "use tg.write(lambda df, round: df.write.jdbc(...)) there",
-            ) from error
+        self._jvm = spark._jvm
         self._url = url
         self._options = dict(options)
         self._dialect = self._jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(url)

@@ -53,21 +53,15 @@ def parquet(path: str, *, partition_by: Sequence[str] = (), options: Mapping[str
         if round_.is_repeat:
             files.clear(f"{place}/{STAGING}", f"{round_.id}.")
 
-    return FrameWriter(write_round, f"parquet({path})", "is in the files once")
+    return FrameWriter(write_round, f"parquet({path})", "is in the files once", "cannot rename folders")
 
 
 class _Files:
     """The file system of a path, by Hadoop's own client in the JVM."""
 
     def __init__(self, spark: Any, place: str) -> None:
-        try:
-            self._jvm = jvm = spark._jvm
-            context = spark.sparkContext
-        except Exception as error:
-            raise SettingsError(
-                "tg.parquet needs a classic Spark session: over Connect it cannot rename folders",
-                "use tg.write(lambda df, round: ...) there",
-            ) from error
+        self._jvm = jvm = spark._jvm
+        context = spark.sparkContext
         conf = context._jsc.hadoopConfiguration()
         root = jvm.org.apache.hadoop.fs.Path(place)
         uri = root.getFileSystem(conf).makeQualified(root).toUri()
