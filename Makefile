@@ -12,7 +12,7 @@ REST := tests/acceptance tests/spark tests/docs tests/broker tests/browser tests
 
 # The rings come in order, the quick ones first, whatever -j says.
 .NOTPARALLEL:
-.PHONY: test unit rest lint format demo docs bench bench-sinks proof soak clean setup java kcat chromium jars registry archives
+.PHONY: test unit rest lint format demo docs bench bench-sinks proof chaos soak clean setup java kcat chromium jars registry archives
 
 test: lint unit rest
 
@@ -59,6 +59,14 @@ proof: setup java jars archives
 	PROOF_KILLS=20 PROOF_HANDOVERS=20 PROOF_OUTAGE=180 PROOF_BOTH_WAYS=1 $(PYTEST) $(PROOF)
 	PROOF_GROUPS=400 PROOF_REQUESTS=100 $(PYTEST) tests/web/test_many_groups.py tests/web/test_any_request.py
 	$(PYTEST) tests/proof
+	$(MAKE) chaos SECONDS=900 SEED=$(SEED)
+
+# Random faults against running pipelines, then the laws. A seed that failed can be run again: make chaos SEED=1.
+SECONDS := 60
+SEED := 1
+PIPELINES := function,keys,later,ragged,http,kafka,kafka-once,postgres,frames
+chaos: setup java jars archives
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed $(SEED) --pipelines $(PIPELINES) --json chaos-report.json
 
 # An hour, or as long as MINUTES says: is memory steady, does nothing pile up?
 soak: setup java jars

@@ -7,6 +7,7 @@ TidegateError            exit code 1 unless said otherwise; its text names the c
     BrokerUnreachable    no answer from Kafka: the same call may work later
     BrokerRefused        Kafka answered no: rights, limits, a name that is taken
         GroupHasMembers  only a group without members takes commits from outside: stop it, or let it do the work
+        TopicExists      a topic of that name is there, or is just being made
     TopicMissing         a topic that should be read or written does not exist
     GroupMissing         nobody has joined or committed under that name: check it
     NoStartingOffset     starting="none" and the group has no commit for a topic
@@ -83,6 +84,10 @@ class BrokerRefused(TidegateError):
 
 class GroupHasMembers(BrokerRefused):
     """The group has members, so the broker takes no commit from outside it."""
+
+
+class TopicExists(BrokerRefused):
+    """A topic of that name is there already, whether or not every broker knows it yet."""
 
 
 class TopicMissing(TidegateError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 CACHE_VARIABLE = "TIDEGATE_CACHE"
@@ -62,3 +63,9 @@ def choose_worker_python(executable: str) -> str:
 def is_submitted() -> bool:
     """Whether spark-submit started this program: then its master, and its settings, are those that count."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def environment_without(*prefixes: str, keeping: Iterable[str] = ()) -> dict[str, str]:
+    """Return all variables but those whose names begin so: for programs that must not inherit settings."""
+    kept = set(keeping)
+    return {name: value for name, value in os.environ.items() if name in kept or not name.startswith(prefixes)}

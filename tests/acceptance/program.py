@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests import class_archives
-from tests.support import is_alive, wait_until
+from tests.support import wait_until
+from tidegate.machine import environment_without
+from tidegate.testing import programs
+from tidegate.testing.programs import tidegate as tidegate  # noqa: PLC0414  # for the tests of this ring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,42 +36,24 @@ class Ended:
     """From the last signal, or from the start where there was none."""
 
 
-class Program:
-    """One started command. Its processes share a session, by which they are found after its death too."""
+class Program(programs.Program):
+    """One started command, with its own words beside each failure."""
 
     def __init__(self, command: list[str], folder: Path, environment: Mapping[str, str]) -> None:
-        self._out, self._err = folder / "out", folder / "err"
-        with self._out.open("wb") as out, self._err.open("wb") as err:
-            self._process = subprocess.Popen(
-                command,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env={**_clean_environment(), **environment},
-                start_new_session=True,
-            )
+        # Settings of whoever runs the tests must not change what they prove.
+        clean = environment_without("TIDEGATE_", "PYSPARK_", "SPARK_", keeping=KEPT)
+        super().__init__(command, folder, {**clean, **environment})
         self._since = time.monotonic()
 
     @property
-    def pid(self) -> int:
-        """The driver."""
-        return self._process.pid
-
-    @property
-    def err(self) -> str:
-        """What it has written to stderr so far."""
-        return self._err.read_text(encoding="utf-8", errors="replace")
-
-    @property
     def is_running(self) -> bool:
-        return self._process.poll() is None
+        return self.code is None
 
     def wait_until(self, check: Callable[[], bool], *, within: float, what: str) -> None:
         """Wait for a fact that needs this program to run; its own words go with a failure."""
         try:
             wait_until(lambda: check() or not self.is_running, within=within, what=what)
-            assert check(), f"the run ended with {self._process.returncode} before there was: {what}"
+            assert check(), f"the run ended with {self.code} before there was: {what}"
         except AssertionError as error:
             raise AssertionError(f"{error}; it said:\n{self.err}") from None
 
@@ -80,7 +62,9 @@ class Program:
         self.wait_until(lambda: not self.is_running, within=within, what="its end")
         seconds = time.monotonic() - self._since
         self.check_gone()
-        return Ended(self._process.returncode, self._out.read_text(encoding="utf-8"), self.err, seconds)
+        self.hear_out()
+        assert self.code is not None
+        return Ended(self.code, (self.folder / "out").read_text(encoding="utf-8"), self.err, seconds)
 
     def check_gone(self) -> None:
         """Wait until no process of the session is left."""
@@ -89,58 +73,15 @@ class Program:
         except AssertionError as error:
             raise AssertionError(f"{error}; left are {[_command(pid) for pid in self.processes()]}") from None
 
-    def processes(self) -> list[int]:
-        """Everything of this program that lives, the driver included."""
-        return [pid for pid in _all_processes() if _session(pid) == self.pid and is_alive(pid)]
-
     def send(self, number: signal.Signals) -> None:
         """Signal the driver alone."""
         self._since = time.monotonic()
-        os.kill(self.pid, number)
+        super().send(number)
 
     def press_ctrl_c(self) -> None:
         """Signal as a terminal does: the whole process group."""
         self._since = time.monotonic()
         os.killpg(self.pid, signal.SIGINT)
-
-    def kill(self) -> None:
-        """Kill the driver alone; what it started lives on for some seconds."""
-        os.kill(self.pid, signal.SIGKILL)
-        self._process.wait()
-
-    def kill_all(self) -> None:
-        """Kill everything at once, as a power cut would. Safe to call on what has ended."""
-        while processes := self.processes():
-            for pid in processes:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        self._process.wait()
-
-
-def tidegate(*words: str) -> list[str]:
-    """Return the command line of the command itself."""
-    return [sys.executable, "-m", "tidegate.cli", *words]
-
-
-def _clean_environment() -> dict[str, str]:
-    """Settings of whoever runs the tests must not change what they prove."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("TIDEGATE_", "PYSPARK_", "SPARK_")) or name in KEPT
-    }
-
-
-def _all_processes() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def _session(pid: int) -> int:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return int(stat.rpartition(")")[2].split()[3])
 
 
 def _command(pid: int) -> str:

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.support import wait_until
 from tidegate.dev.broker import Broker
+from tidegate.errors import BrokerUnreachable
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.connection import Kafka
 from tidegate.ops.produce import Message, produce
@@ -88,3 +89,17 @@ def test_clients_come_back_after_a_cut(proxy: KafkaProxy, consumer: Consumer) ->
     wait_until(lambda: set(commit(consumer, 2).values()) == {None}, within=20, what="a commit is taken again")
     report = produce("a", [Message(b"x" * 900_000, partition=0)], kafka=Kafka(proxy.bootstrap))
     assert [one.first_offset for one in report.partitions] == [0]
+
+
+def test_unplugged_it_ends_every_connection_and_takes_none_until_it_is_plugged_in_again(
+    proxy: KafkaProxy, consumer: Consumer
+) -> None:
+    assert set(commit(consumer, 1).values()) == {None}
+    assert proxy.unplug() > 0, "there were connections to end"
+    try:
+        with pytest.raises(BrokerUnreachable):
+            Admin(Kafka(proxy.bootstrap), 2.0).topics()
+    finally:
+        proxy.plug()
+    assert set(TOPICS) <= {info.name for info in Admin(Kafka(proxy.bootstrap), 20.0).topics()}
+    wait_until(lambda: set(commit(consumer, 2).values()) == {None}, within=30, what="the old client is back")

@@ -7,7 +7,15 @@ import logging
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tidegate.errors import BrokerRefused, BrokerUnreachable, RecordsLost, SettingsError, TidegateError, TopicMissing
+from tidegate.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    RecordsLost,
+    SettingsError,
+    TidegateError,
+    TopicExists,
+    TopicMissing,
+)
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.connection import ClientLog, Kafka, translate, translated
 from tidegate.kafka.scan import Scan
@@ -74,7 +82,7 @@ GROUPS: list[tuple[str, type[TidegateError], str]] = [
     ("_SSL", BrokerRefused, "ssl"),
     ("TOPIC_AUTHORIZATION_FAILED", BrokerRefused, "ACL"),
     ("GROUP_AUTHORIZATION_FAILED", BrokerRefused, "ACL"),
-    ("TOPIC_ALREADY_EXISTS", BrokerRefused, "another name"),
+    ("TOPIC_ALREADY_EXISTS", TopicExists, "another name"),
     ("MSG_SIZE_TOO_LARGE", BrokerRefused, "max.message.bytes"),
     ("OFFSET_METADATA_TOO_LARGE", BrokerRefused, "offset.metadata.max.bytes"),
     ("NOT_ENOUGH_REPLICAS", BrokerUnreachable, "in-sync"),

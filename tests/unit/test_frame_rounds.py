@@ -9,6 +9,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.engine import frame_tasks
+from tidegate.engine.frame_lanes import FrameLanes
 from tidegate.engine.frame_round import (
     WORKERS_LOST,
     DeadLetters,
@@ -41,17 +42,27 @@ class OtherSpark:
     def cause(self, _error: Exception) -> Exception:
         return self._cause
 
+    @property
+    def slots(self) -> int:
+        raise ConnectionRefusedError("nobody listens there any more")
+
 
 def work(*row: Any, tries: Tries | None = None) -> FrameWork:
+    return FrameWork(tools(*row), lease(tries), lambda _: None, is_repeat=True)
+
+
+def lease(tries: Tries | None = None) -> Lease:
     open_ = () if tries is None else (Open(0, tries),)
     shares = tuple(
         LeasedPartition(tp, 1, Position(mark, planned=ROUND, replay=mark), None, open_) for tp, mark in ((A, 3), (B, 5))
     )
+    return Lease(0, 9, shares, Limits(1, 1, 1, 1))
+
+
+def tools(*row: Any, spark: Any = None) -> FrameTools:
     policy = Policy().with_row(row) if row else Policy()
     dead = DeadLetters("g.dead", "", lambda: 1)
-    nothing: Any = None
-    tools = FrameTools(nothing, "g", FrameStep(lambda df: df), (), policy, b"", dead, WorkerLog(0))
-    return FrameWork(tools, Lease(0, 9, shares, Limits(1, 1, 1, 1)), lambda _: None, is_repeat=True)
+    return FrameTools(spark, "g", FrameStep(lambda df: df), (), policy, b"", dead, WorkerLog(0))
 
 
 CASES = [
@@ -104,6 +115,22 @@ def test_a_round_that_is_written_moves_every_mark_to_its_planned_end() -> None:
     said = done.round
     assert (said.id, said.number, said.replay, said.is_repeat) == ("7-ab", 7, 5, True)
     assert [(one.partition, one.start, one.end) for one in said.ranges] == [(0, 3, 20), (1, 5, 20)]
+
+
+class NoPlanner:
+    """Has planned nothing."""
+
+    def __init__(self) -> None:
+        self.planned: set[str] = set()
+
+
+def test_a_spark_that_is_gone_ends_the_run_however_often_the_row_would_retry() -> None:
+    gone = SparkFailed("Spark ended under the run", "start again")
+    planner: Any = NoPlanner()
+    lanes = FrameLanes(tools(tg.retry(1000), spark=OtherSpark(gone)), planner, lambda _: None)
+    ended = lanes._run(lease())
+
+    assert (ended.outcome, ended.error) == (None, gone)
 
 
 READ_ERRORS = [

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
+from tidegate.engine import own_topics
 from tidegate.engine.topics import GONE_SECONDS, Change, Topics, expand
+from tidegate.errors import TopicExists
 from tidegate.kafka.admin import TopicInfo
 from tidegate.names import is_own
 
@@ -65,3 +68,29 @@ def test_a_topic_of_the_groups_own_that_was_made_on_the_way_is_looked_for_and_re
     assert topics.see({"a": topic("a"), "g.redrive": topic("g.redrive")}, 1) == Change(found=("g.redrive",))
     assert topics.is_own("g.redrive")
     assert topics.begins_at_its_beginning("g.redrive")
+
+
+class OthersWereFaster:
+    """A cluster in which another copy has just made the topic, and the broker that is asked has not heard of it yet."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    def create_topic(self, name: str, *_: object) -> None:
+        raise TopicExists(f"Topic {name} already exists", "choose another name")
+
+    def existing(self, names: list[str]) -> dict[str, TopicInfo]:
+        self.looks -= 1
+        return {name: topic(name) for name in names} if self.looks < 0 else {}
+
+
+def test_a_topic_that_another_copy_has_just_made_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_topics, "NAP_SECONDS", 0.0)
+    cluster: Any = OthersWereFaster(looks=3)
+    own_topics.make_topic(cluster, "g.retry.1s", 4, {})
+    assert cluster.looks == -1, "it looked until it was there"
+
+    monkeypatch.setattr(own_topics, "HEARD_OF_SECONDS", 0.0)
+    never: Any = OthersWereFaster(looks=10**9)
+    with pytest.raises(TopicExists):
+        own_topics.make_topic(never, "g.retry.1s", 4, {})

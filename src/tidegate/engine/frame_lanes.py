@@ -72,6 +72,9 @@ class FrameLanes(Lanes):
         except Exception as error:
             if self._cancelled == self._round:
                 raise RoundDied("it was cancelled") from error
+            # Otherwise: Spark's Java dies, every call is refused, and the round would be repeated without an end.
+            if isinstance(cause := self._spark.cause(error), SparkFailed):
+                raise cause from error
             return work.failed(error, time.monotonic() - self._began)
         return work.done(time.monotonic() - self._began)
 

@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tidegate.errors import BrokerRefused, SettingsError
+from tidegate.errors import BrokerRefused, SettingsError, TopicExists
 from tidegate.kafka.admin import Admin, TopicInfo
 from tidegate.kafka.configs import TopicConfigs
 from tidegate.names import dead_topic, delay_of, redrive_topic, retry_topic
@@ -24,6 +25,9 @@ MORE_BYTES = 65_536
 USUAL_BYTES = 1_048_588
 """What a topic takes unless it is told otherwise."""
 FOR_EVER = -1
+HEARD_OF_SECONDS = 30.0
+"""How long it may take until every broker knows a topic."""
+NAP_SECONDS = 0.2
 _APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 
 
@@ -142,6 +146,13 @@ def make_topic(admin: Admin, name: str, partitions: int, needed: Mapping[str, st
     """Make a topic of a group's own, unless somebody is faster: copies of a program may start at one moment."""
     try:
         admin.create_topic(name, partitions, needed, replication)
+    except TopicExists:
+        # The controller refuses what another copy has just made before every broker has heard of it.
+        deadline = time.monotonic() + HEARD_OF_SECONDS
+        while name not in admin.existing([name]):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(NAP_SECONDS)
     except BrokerRefused:
         if name not in admin.existing([name]):
             raise

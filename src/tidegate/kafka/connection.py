@@ -13,7 +13,15 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, libversion
 
-from tidegate.errors import BrokerRefused, BrokerUnreachable, RecordsLost, SettingsError, TidegateError, TopicMissing
+from tidegate.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    RecordsLost,
+    SettingsError,
+    TidegateError,
+    TopicExists,
+    TopicMissing,
+)
 from tidegate.secrets import Secret, shown
 from tidegate.settings import ClientValue, Resolved
 
@@ -313,7 +321,8 @@ def translate(error: KafkaError, where: str, bootstrap: str, *, reason: str = ""
         return SettingsError(f"Kafka cannot work with a setting ({where}): {text}", _meant(text) or _SETTINGS[code])
     if code in _GONE:
         return RecordsLost(f"the offset is not in the log ({where}): {text}", "only retained records can be read")
-    return BrokerRefused(f"Kafka refused ({where}): {text}", _REFUSALS.get(code, f"look up {error.name()} in its log"))
+    kind = TopicExists if code == KafkaError.TOPIC_ALREADY_EXISTS else BrokerRefused
+    return kind(f"Kafka refused ({where}): {text}", _REFUSALS.get(code, f"look up {error.name()} in its log"))
 
 
 # The client does not list its settings. These are the ones that people write, by its own names.

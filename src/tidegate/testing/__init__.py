@@ -1,23 +1,91 @@
-"""For tests of pipelines: a log that survives every crash, the laws checked against it, and a broker disturbed."""
+"""For tests of pipelines: a broker to disturb, faults as data, a log that survives all crashes, the laws as judges."""
 
 from __future__ import annotations
 
+from tidegate.dev.broker import Broker
+from tidegate.kafka.commits import CommitSeen, read_commits
+from tidegate.testing.attack import Attack, Struck
 from tidegate.testing.copies import CopySeen, read_copies
-from tidegate.testing.laws import Breach, check_laws
+from tidegate.testing.faults import (
+    EVERY_FAULT,
+    CutConnections,
+    CutPower,
+    DelayRequests,
+    DeleteSettled,
+    DenyCommits,
+    DropConnections,
+    FailSink,
+    FillDisk,
+    FillMetadata,
+    FreezeDriver,
+    KillBroker,
+    KillDriver,
+    KillExecutor,
+    KillWorker,
+    PlannedFault,
+    Rebalance,
+    RedriveDead,
+    RestartBroker,
+    RewindGroup,
+    SkewClock,
+    SlowSink,
+)
+from tidegate.testing.laws import check_laws
+from tidegate.testing.programs import Program
 from tidegate.testing.proxy import Delay, Disturbance, KafkaProxy, RefuseCommits
-from tidegate.testing.record_log import Entries, Event, Fault, RecordLog
+from tidegate.testing.record_log import Entries, Event, Fault, RecordLog, Rewind
+from tidegate.testing.schedule import Due, Schedule
+from tidegate.testing.stage import Stage
+from tidegate.testing.story import Breach
+from tidegate.testing.switches import Switch
+from tidegate.testing.trial import Subject, Trial
 
 __all__ = [
+    "EVERY_FAULT",
+    "Attack",
     "Breach",
+    "Broker",
+    "CommitSeen",
     "CopySeen",
+    "CutConnections",
+    "CutPower",
     "Delay",
+    "DelayRequests",
+    "DeleteSettled",
+    "DenyCommits",
     "Disturbance",
+    "DropConnections",
+    "Due",
     "Entries",
     "Event",
+    "FailSink",
     "Fault",
+    "FillDisk",
+    "FillMetadata",
+    "FreezeDriver",
     "KafkaProxy",
+    "KillBroker",
+    "KillDriver",
+    "KillExecutor",
+    "KillWorker",
+    "PlannedFault",
+    "Program",
+    "Rebalance",
     "RecordLog",
+    "RedriveDead",
     "RefuseCommits",
+    "RestartBroker",
+    "Rewind",
+    "RewindGroup",
+    "Schedule",
+    "SkewClock",
+    "SlowSink",
+    "Stage",
+    "Struck",
+    "Subject",
+    "Switch",
+    "Trial",
     "check_laws",
+    "read_commits",
     "read_copies",
 ]

@@ -1,4 +1,4 @@
-"""Pure: the laws L1 to L5, checked from what a record log and the group's commits say.
+"""Pure: the laws L1 to L6, checked from what a record log, the group's commits and its effects say.
 
 All times are milliseconds of one clock: broker and workers run on one machine.
 Proved by a table of good and bad histories in `tests/unit/test_laws.py`.
@@ -7,44 +7,30 @@ Proved by a table of good and bad histories in `tests/unit/test_laws.py`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from tidegate.ledger import decode_any
-from tidegate.records import Partition, Position
+from tidegate.records import Partition
+from tidegate.testing.story import Breach, Place, Produced, Story, mark_of, ranges
 
 if TYPE_CHECKING:
     from tidegate.kafka.commits import CommitSeen
     from tidegate.testing.copies import CopySeen
-    from tidegate.testing.record_log import Event, Fault
+    from tidegate.testing.record_log import Event, Fault, Rewind
 
-Law = Literal["L1", "L2", "L3", "L4", "L5"]
 Order = Literal["partition", "key", "none"]
-Produced = Collection[tuple[str, int, int]]
-"""Records by topic, partition and offset."""
 
 
-@dataclass(frozen=True, slots=True)
-class Breach:
-    """One law that did not hold, where, and how that is known."""
-
-    law: Law
-    partition: Partition
-    sentence: str
-
-    def __str__(self) -> str:
-        return f"{self.law}: {self.partition} {self.sentence}"
-
-
-def check_laws(
+def check_laws(  # what happened is told by that many witnesses
     produced: Produced,
     events: Iterable[Event],
     commits: Iterable[CommitSeen],
     faults: Iterable[Fault] = (),
     *,
     copies: Iterable[CopySeen] = (),
+    rewinds: Iterable[Rewind] = (),
+    effects: Iterable[Place] | None = None,
     order: Order = "partition",
 ) -> list[Breach]:
     """Return every breach of a history; none means that it was lawful.
@@ -52,98 +38,34 @@ def check_laws(
     `produced`: the records that should reach the sink (none that a filter drops, none before a chosen
     start). `events` in the order of the record log. `commits` as `read_commits` gives them. `copies` as
     `read_copies` gives them: a record with a copy is settled where it lay, and one in the dead letters for good.
-    `order`: what the pipeline promised; a record that has a copy has given its place up.
+    `rewinds`: what was asked for, noted before. `order`: what the pipeline promised; a record that has a copy
+    has given its place up.
+
+    `effects`: where the sink keeps the marks, one place for each effect that can be seen when nothing runs any more.
+    They take the place of events: L2, L5 and L6 are checked, since each effect came with its mark, or not at all.
     """
-    history = _History(produced, events, commits, faults, copies)
+    story = Story(produced, events, commits, faults, copies, rewinds, effects)
+    if effects is not None:
+        return [*_everything_is_settled(story), *_marks_never_move_back(story), *_effects_are_there_once(story)]
     return [
-        *_marks_cover_settled_records_only(history),
-        *_everything_is_settled(history),
-        *_repeats_follow_faults(history),
-        *(() if order == "none" else _order_holds(history, order)),
-        *_marks_never_move_back(history),
+        *_marks_cover_settled_records_only(story),
+        *_everything_is_settled(story),
+        *_repeats_follow_faults(story),
+        *(() if order == "none" else _order_holds(story, order)),
+        *_marks_never_move_back(story),
     ]
-
-
-class _History:
-    """A history sorted by partition."""
-
-    def __init__(
-        self,
-        produced: Produced,
-        events: Iterable[Event],
-        commits: Iterable[CommitSeen],
-        faults: Iterable[Fault],
-        copies: Iterable[CopySeen],
-    ) -> None:
-        self.copies: dict[Partition, dict[int, int]] = defaultdict(dict)
-        self.dead: dict[Partition, set[int]] = defaultdict(set)
-        for copy in copies:
-            known = self.copies[copy.partition]
-            known[copy.record_offset] = min(copy.at_ms, known.get(copy.record_offset, copy.at_ms))
-            if copy.is_dead:
-                self.dead[copy.partition].add(copy.record_offset)
-        self.produced: dict[Partition, list[int]] = defaultdict(list)
-        for topic, number, record_offset in sorted(produced):
-            self.produced[Partition(topic, number)].append(record_offset)
-        self.events: dict[Partition, list[Event]] = defaultdict(list)
-        for event in events:
-            if event.kind == "settled":
-                self.events[event.partition].append(event)
-        self.commits: dict[Partition, list[CommitSeen]] = defaultdict(list)
-        for commit in sorted(commits, key=lambda one: one.log_offset):
-            self.commits[commit.partition].append(commit)
-        self.faults = sorted(faults, key=lambda fault: fault.at_ms)
-        self._deaths = {fault.driver: fault.at_ms for fault in reversed(self.faults) if fault.driver is not None}
-        self._known: dict[tuple[Partition, int], Position] = {}
-
-    def first_settled(self, partition: Partition) -> dict[int, int]:
-        """When each record of a partition was settled first: by its sink, or by a copy."""
-        first: dict[int, int] = dict(self.copies[partition])
-        for event in self.events[partition]:
-            first[event.record_offset] = min(event.at_ms, first.get(event.record_offset, event.at_ms))
-        return first
-
-    def committed_at(self, partition: Partition, at_ms: int) -> Position:
-        """What the group had committed at this moment."""
-        place = (partition, at_ms)
-        if place not in self._known:
-            # A mark that moved back and one that was deleted take nothing back here: L5 tells of them.
-            marks = [one for one in self.commits[partition] if one.mark is not None and one.committed_at_ms <= at_ms]
-            self._known[place] = _position(max(reversed(marks), key=_mark)) if marks else Position(0)
-        return self._known[place]
-
-    def took_effect_at(self, event: Event) -> int:
-        """The event's time; for the last work of a killed program the moment of the kill.
-
-        Its tasks live on for some seconds. What they do then was begun before, from a mark of before.
-        """
-        return min(event.at_ms, self._deaths.get(event.driver, event.at_ms))
-
-    def may_repeat(self, event: Event, fault: Fault) -> bool:
-        """Whether this record lay open when the fault came."""
-        position = self.committed_at(event.partition, fault.at_ms)
-        is_ahead = any(first <= event.record_offset < end for first, end in position.ahead)
-        return event.record_offset >= position.mark and not is_ahead
-
-
-def _mark(commit: CommitSeen) -> int:
-    return commit.mark or 0
-
-
-def _position(commit: CommitSeen) -> Position:
-    return decode_any(commit.group, commit.partition, _mark(commit), commit.metadata).position
 
 
 # --- L1
 
 
-def _marks_cover_settled_records_only(history: _History) -> Iterator[Breach]:
+def _marks_cover_settled_records_only(story: Story) -> Iterator[Breach]:
     """Each record was settled before the first mark that covers it."""
-    for partition, record_offsets in history.produced.items():
-        settled = history.first_settled(partition)
+    for partition, record_offsets in story.produced.items():
+        settled = story.first_settled(partition)
         left = iter(record_offsets)
         record_offset = next(left, None)
-        for commit in history.commits[partition]:
+        for commit in story.commits[partition]:
             while record_offset is not None and commit.mark is not None and record_offset < commit.mark:
                 at_ms = settled.get(record_offset)
                 if at_ms is None or at_ms > commit.committed_at_ms:
@@ -160,54 +82,63 @@ def _marks_cover_settled_records_only(history: _History) -> Iterator[Breach]:
 # --- L2
 
 
-def _everything_is_settled(history: _History) -> Iterator[Breach]:
-    for partition, record_offsets in history.produced.items():
+def _everything_is_settled(story: Story) -> Iterator[Breach]:
+    for partition, record_offsets in story.produced.items():
         # A copy in a retry topic is not the end of its record: it must reach a sink or the dead letters.
-        settled = {event.record_offset for event in history.events[partition]} | history.dead[partition]
+        settled = {event.record_offset for event in story.events[partition]} | story.dead[partition]
+        settled |= set(story.effects[partition])
         missing = [record_offset for record_offset in record_offsets if record_offset not in settled]
         if missing:
-            yield Breach("L2", partition, f"never settled: offsets {_ranges(missing)}")
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    ends = [place for place, (one, other) in enumerate(pairwise(numbers), 1) if other != one + 1]
-    parts = [numbers[first:end] for first, end in pairwise([0, *ends, len(numbers)])]
-    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
+            yield Breach("L2", partition, f"never settled: offsets {ranges(missing)}")
 
 
 # --- L3
 
 
-def _repeats_follow_faults(history: _History) -> Iterator[Breach]:
-    """A record runs again only if a fault ended what ran it, and no fault since then found it committed."""
-    for partition, events in history.events.items():
+def _repeats_follow_faults(story: Story) -> Iterator[Breach]:
+    """A record runs again only if a fault ended what ran it, and no fault since then found it committed.
+
+    Or if somebody asked for it; or if there is a copy of it, which stands for one more run.
+    """
+    for partition, events in story.events.items():
         effects: dict[str, list[Event]] = defaultdict(list)
-        for event in sorted(events, key=history.took_effect_at):
+        for event in sorted(events, key=story.took_effect_at):
             effects[event.stable_id].append(event)
         for runs in effects.values():
-            for earlier, later in pairwise(runs):
-                why = _why_no_repeat(history, earlier, later)
-                if why:
-                    yield Breach(
-                        "L3",
-                        partition,
-                        f"offset {later.record_offset} ran at {earlier.at_ms} (process {earlier.pid}) and again at "
-                        f"{later.at_ms} (process {later.pid}): {why}",
-                    )
+            found = list(_unexcused(story, partition, runs))
+            yield from found[story.passes_left[partition, runs[0].record_offset] :]
 
 
-def _why_no_repeat(history: _History, earlier: Event, later: Event) -> str | None:
-    if not any(_parts(fault, earlier, later) for fault in history.faults):
+def _unexcused(story: Story, partition: Partition, runs: list[Event]) -> Iterator[Breach]:
+    for earlier, later in pairwise(runs):
+        why = None if story.was_rewound(earlier, later) else _why_no_repeat(story, earlier, later)
+        if why:
+            yield Breach(
+                "L3",
+                partition,
+                f"offset {later.record_offset} ran at {earlier.at_ms} (process {earlier.pid}) and again at "
+                f"{later.at_ms} (process {later.pid}): {why}",
+            )
+
+
+def _why_no_repeat(story: Story, earlier: Event, later: Event) -> str | None:
+    if not any(_parts(fault, earlier, later) for fault in story.faults):
         return "no fault came between"
-    # The mark only grows: whoever ran it again began at the mark of the last fault, or later.
-    last = [fault for fault in history.faults if fault.at_ms <= history.took_effect_at(later)][-1]
-    return None if history.may_repeat(later, last) else f"it was committed when {last.kind} came at {last.at_ms}"
+    # The mark only grows: whoever ran it again began at the mark of the last fault, or later; or of one that lasts.
+    at_ms = story.took_effect_at(later)
+    before = [fault for fault in story.faults if fault.at_ms <= at_ms]
+    counted = [before[-1], *(fault for fault in before[:-1] if fault.at_ms + fault.lasts_ms >= later.at_ms)]
+    if any(story.may_repeat(later, fault) for fault in counted):
+        return None
+    return f"it was committed when {before[-1].kind} came at {before[-1].at_ms}"
 
 
 def _parts(fault: Fault, earlier: Event, later: Event) -> bool:
     """Whether the fault ended what ran the first event, and something else ran the second."""
     if fault.at_ms > later.at_ms:
         return False
+    if fault.lasts_ms:
+        return earlier.at_ms <= fault.at_ms + fault.lasts_ms
     if fault.driver is not None:
         return earlier.driver == fault.driver and later.run != earlier.run
     if fault.worker is not None:
@@ -218,11 +149,11 @@ def _parts(fault: Fault, earlier: Event, later: Event) -> bool:
 # --- L4
 
 
-def _order_holds(history: _History, order: Order) -> Iterator[Breach]:
-    for partition, events in history.events.items():
+def _order_holds(story: Story, order: Order) -> Iterator[Breach]:
+    for partition, events in story.events.items():
         lines: dict[bytes | None, list[Event]] = defaultdict(list)
         for event in events:
-            if event.record_offset in history.copies[partition]:
+            if event.record_offset in story.copies[partition]:
                 continue
             if order == "partition":
                 lines[None].append(event)
@@ -230,7 +161,7 @@ def _order_holds(history: _History, order: Order) -> Iterator[Breach]:
                 lines[event.key].append(event)
         for line in lines.values():
             yield from _first_runs_increase(partition, line)
-            yield from _steps_back_follow_faults(history, partition, line)
+            yield from _steps_back_follow_faults(story, partition, line)
 
 
 def _first_runs_increase(partition: Partition, line: list[Event]) -> Iterator[Breach]:
@@ -252,15 +183,15 @@ def _first_runs_increase(partition: Partition, line: list[Event]) -> Iterator[Br
             newest = event
 
 
-def _steps_back_follow_faults(history: _History, partition: Partition, line: list[Event]) -> Iterator[Breach]:
-    """After a fault a partition may go back, as far as the mark that was committed then."""
+def _steps_back_follow_faults(story: Story, partition: Partition, line: list[Event]) -> Iterator[Breach]:
+    """After a fault a partition may go back, as far as the mark that was committed then; after a rewind, to that."""
     # What a killed program's tasks still do runs beside its successor: it has no place in the order.
-    living = [event for event in line if history.took_effect_at(event) == event.at_ms]
+    living = [event for event in line if story.took_effect_at(event) == event.at_ms]
     for earlier, later in pairwise(living):
-        if later.record_offset > earlier.record_offset:
+        if later.record_offset > earlier.record_offset or story.was_rewound(earlier, later):
             continue
-        between = [fault for fault in history.faults if _parts(fault, earlier, later)]
-        if not any(history.may_repeat(later, fault) for fault in between):
+        between = [fault for fault in story.faults if _parts(fault, earlier, later)]
+        if not any(story.may_repeat(later, fault) for fault in between):
             why = f"behind the mark committed when {between[0].kind} came" if between else "and no fault came between"
             yield Breach(
                 "L4",
@@ -273,16 +204,41 @@ def _steps_back_follow_faults(history: _History, partition: Partition, line: lis
 # --- L5
 
 
-def _marks_never_move_back(history: _History) -> Iterator[Breach]:
-    for partition, commits in history.commits.items():
+def _marks_never_move_back(story: Story) -> Iterator[Breach]:
+    for partition, commits in story.commits.items():
+        for step in story.steps_back.get(partition, ()):
+            if step.asked_ms is None:
+                yield Breach("L5", partition, f"moved back from mark {step.highest} to {step.mark} at {step.at_ms}")
         highest = 0
         for commit in commits:
             if commit.mark is None:
                 yield Breach("L5", partition, f"lost its mark {highest}: the group's offset was deleted")
-            elif commit.mark < highest:
+            highest = max(highest, mark_of(commit))
+
+
+# --- L6
+
+
+def _effects_are_there_once(story: Story) -> Iterator[Breach]:
+    """Each effect is there as often as the mark has passed its record; a copy may stand in its place."""
+    for partition, record_offsets in story.produced.items():
+        passes, seen = story.passes(partition), story.effects[partition]
+        for record_offset in record_offsets:
+            passed = sum(start <= record_offset < end for start, end in passes)
+            times = seen[record_offset]
+            has_copy = record_offset in story.copies[partition]
+            if times > passed or (times < passed and not has_copy):
                 yield Breach(
-                    "L5",
+                    "L6",
                     partition,
-                    f"moved back from mark {highest} to {commit.mark} at {commit.committed_at_ms}",
+                    f"offset {record_offset} was passed by the mark {_times(passed)} and its effect is there "
+                    f"{_times(times)}",
                 )
-            highest = max(highest, _mark(commit))
+    for partition, seen in story.effects.items():
+        unknown = sorted(set(seen) - set(story.produced[partition]))
+        if unknown:
+            yield Breach("L6", partition, f"effects of records that nobody produced: offsets {ranges(unknown)}")
+
+
+def _times(count: int) -> str:
+    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")

@@ -109,6 +109,7 @@ class KafkaProxy:
         self._listener = socket.create_server((HOST, 0))
         self._broker: tuple[str, int] | None = None
         self._disturbances: list[Disturbance] = []
+        self._is_unplugged = False
         self._connections: dict[socket.socket, socket.socket] = {}
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, name="kafka-proxy", daemon=True).start()
@@ -145,6 +146,15 @@ class KafkaProxy:
                     end.shutdown(socket.SHUT_RDWR)
         return len(cut)
 
+    def unplug(self) -> int:
+        """End every connection and take no new one until `plug`. Return how many there were."""
+        self._is_unplugged = True
+        return self.cut()
+
+    def plug(self) -> None:
+        """Take connections again."""
+        self._is_unplugged = False
+
     def close(self) -> None:
         """Take no more connections, and end those that there are."""
         # Closing alone leaves the thread in its accept.
@@ -170,11 +180,13 @@ class KafkaProxy:
     def _serve(self, client: socket.socket) -> None:
         # Either side may hang up at any time: the other is hung up on, too.
         with client, contextlib.suppress(OSError):
-            if self._broker is None:
+            if self._broker is None or self._is_unplugged:
                 return
             with socket.create_connection(self._broker) as broker:
                 with self._lock:
                     self._connections[client] = broker
+                if self._is_unplugged:  # since we looked
+                    self.cut()
                 try:
                     self._carry(client, broker)
                 finally:

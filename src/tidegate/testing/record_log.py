@@ -54,6 +54,17 @@ class Fault:
     worker: int | None = None
     """The Python worker that it ends, by process id. Neither: it may concern everything."""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    lasts_ms: int = 0
+    """How long what it struck may still work beside others, and be struck again: a frozen driver, for example."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """A rewind that somebody asked for, noted just before: records from `to` on may run again."""
+
+    at_ms: int
+    partition: Partition
+    to: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,7 @@ class Entries:
 
     events: tuple[Event, ...]
     faults: tuple[Fault, ...]
+    rewinds: tuple[Rewind, ...] = ()
 
     @property
     def settled(self) -> tuple[Event, ...]:
@@ -82,6 +94,11 @@ class RecordLog:
         self._driver = os.getpid()
         self._run = uuid.uuid4().hex[:8]
 
+    @property
+    def run(self) -> str:
+        """The token of the program that made this log: one for each start."""
+        return self._run
+
     def began(self, value: object) -> Any:  # whatever flows through the pipeline
         """Note that a record's work began, and pass its value on: for `map`."""
         self._note_record("began")
@@ -91,15 +108,37 @@ class RecordLog:
         """Note that a record reached its sink: for `sink`, or as the last thing that a sink does."""
         self._note_record("settled")
 
-    def fault(self, kind: str, *, driver: int | None = None, worker: int | None = None, **facts: object) -> None:
+    def fault(
+        self,
+        kind: str,
+        *,
+        driver: int | None = None,
+        worker: int | None = None,
+        lasts_seconds: float = 0.0,
+        **facts: object,
+    ) -> None:
         """Note a fault. Do it before causing it: what follows from the fault must not come before it."""
         self._write(
-            {"kind": "fault", "fault": kind, "at_ms": _now_ms(), "driver": driver, "worker": worker, "facts": facts}
+            {
+                "kind": "fault",
+                "fault": kind,
+                "at_ms": _now_ms(),
+                "driver": driver,
+                "worker": worker,
+                "facts": facts,
+                "lasts_ms": round(lasts_seconds * 1000),
+            }
+        )
+
+    def rewind(self, partition: Partition, to: int) -> None:
+        """Note that a group is about to be moved back. Do it before asking for it."""
+        self._write(
+            {"kind": "rewind", "at_ms": _now_ms(), "topic": partition.topic, "partition": partition.number, "to": to}
         )
 
     def read(self) -> Entries:
         """Return everything noted so far."""
-        events, faults = [], []
+        events, faults, rewinds = [], [], []
         for line in filter(None, self._content().split(b"\n")):
             try:
                 noted = orjson.loads(line)
@@ -107,9 +146,12 @@ class RecordLog:
                 continue  # a process was killed inside its write: that sink never returned
             if noted["kind"] == "fault":
                 faults.append(_fault(noted))
+            elif noted["kind"] == "rewind":
+                place = Partition(noted["topic"], noted["partition"])
+                rewinds.append(Rewind(noted["at_ms"], place, noted["to"]))
             else:
                 events.append(_event(noted))
-        return Entries(tuple(events), tuple(faults))
+        return Entries(tuple(events), tuple(faults), tuple(rewinds))
 
     def count(self, kind: Kind = "settled", *, driver: int | None = None) -> int:
         """Return how many such events there are, of this program or of all: quick, for waiting."""
@@ -189,4 +231,4 @@ def _event(noted: dict[str, Any]) -> Event:
 
 
 def _fault(noted: dict[str, Any]) -> Fault:
-    return Fault(noted["fault"], noted["at_ms"], noted["driver"], noted["worker"], noted["facts"])
+    return Fault(noted["fault"], noted["at_ms"], noted["driver"], noted["worker"], noted["facts"], noted["lasts_ms"])

@@ -1,0 +1,187 @@
+"""Pure: what happened to a group, sorted by partition: the facts on which the laws are checked."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+from tidegate.ledger import decode_any
+from tidegate.records import Partition, Position
+
+if TYPE_CHECKING:
+    from tidegate.kafka.commits import CommitSeen
+    from tidegate.testing.copies import CopySeen
+    from tidegate.testing.record_log import Event, Fault, Rewind
+
+Law = Literal["L1", "L2", "L3", "L4", "L5", "L6"]
+Place = tuple[str, int, int]
+"""A record by topic, partition and offset."""
+Produced = Collection[Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """One law that did not hold, where, and how that is known."""
+
+    law: Law
+    partition: Partition
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.law}: {self.partition} {self.sentence}"
+
+
+@dataclass(frozen=True, slots=True)
+class StepBack:
+    """A commit whose mark lies before an earlier one's."""
+
+    at_ms: int
+    log_offset: int
+    """The commit's own place, which orders what happened in one millisecond."""
+    highest: int
+    """The highest mark before it."""
+    mark: int
+    asked_ms: int | None
+    """When somebody asked for it; None: nobody did."""
+
+
+class Story:
+    """All that is known of one group."""
+
+    def __init__(  # what a story is made of comes from six places
+        self,
+        produced: Produced,
+        events: Iterable[Event],
+        commits: Iterable[CommitSeen],
+        faults: Iterable[Fault],
+        copies: Iterable[CopySeen],
+        rewinds: Iterable[Rewind],
+        effects: Iterable[Place] | None,
+    ) -> None:
+        self.copies: dict[Partition, dict[int, int]] = defaultdict(dict)
+        self.passes_left: Counter[tuple[Partition, int]] = Counter()
+        """How many copies wait, or waited, for another pass of their record."""
+        self.dead: dict[Partition, set[int]] = defaultdict(set)
+        for copy in copies:
+            known = self.copies[copy.partition]
+            known[copy.record_offset] = min(copy.at_ms, known.get(copy.record_offset, copy.at_ms))
+            if copy.is_dead:
+                self.dead[copy.partition].add(copy.record_offset)
+            else:
+                self.passes_left[copy.partition, copy.record_offset] += 1
+        self.produced: dict[Partition, list[int]] = defaultdict(list)
+        for topic, number, record_offset in sorted(produced):
+            self.produced[Partition(topic, number)].append(record_offset)
+        self.events: dict[Partition, list[Event]] = defaultdict(list)
+        for event in events:
+            if event.kind == "settled":
+                self.events[event.partition].append(event)
+        self.effects: dict[Partition, Counter[int]] = defaultdict(Counter)
+        for topic, number, record_offset in effects or ():
+            self.effects[Partition(topic, number)][record_offset] += 1
+        self.commits: dict[Partition, list[CommitSeen]] = defaultdict(list)
+        for commit in sorted(commits, key=lambda one: one.log_offset):
+            self.commits[commit.partition].append(commit)
+        asked = sorted(rewinds, key=lambda one: one.at_ms)
+        self.steps_back = {partition: _steps_back(known, asked) for partition, known in self.commits.items()}
+        self.faults = sorted(faults, key=lambda fault: fault.at_ms)
+        ended = [fault for fault in self.faults if fault.driver is not None and not fault.lasts_ms]
+        self._deaths = {fault.driver: fault.at_ms for fault in reversed(ended)}
+        self._known: dict[tuple[Partition, int], Position] = {}
+
+    def first_settled(self, partition: Partition) -> dict[int, int]:
+        """When each record of a partition was settled first: by its sink, or by a copy."""
+        first: dict[int, int] = dict(self.copies[partition])
+        for event in self.events[partition]:
+            first[event.record_offset] = min(event.at_ms, first.get(event.record_offset, event.at_ms))
+        return first
+
+    def committed_at(self, partition: Partition, at_ms: int) -> Position:
+        """What the group had committed at this moment, since the last rewind before it."""
+        place = (partition, at_ms)
+        if place not in self._known:
+            # A mark that moved back unasked and one that was deleted take nothing back here: L5 tells of them.
+            marks = [one for one in self.commits[partition] if one.mark is not None and one.committed_at_ms <= at_ms]
+            back = max((step.log_offset for step in self._asked(partition) if step.at_ms <= at_ms), default=-1)
+            marks = [one for one in marks if one.log_offset >= back]
+            self._known[place] = _position(max(reversed(marks), key=mark_of)) if marks else Position(0)
+        return self._known[place]
+
+    def passes(self, partition: Partition) -> list[tuple[int, int]]:
+        """Which offsets were passed by the mark, from and to, one pair for each time that it went over them."""
+        known = [one for one in self.commits[partition] if one.mark is not None]
+        starts = [step.log_offset for step in self._asked(partition)]
+        found: list[tuple[int, int]] = []
+        for first, end in pairwise([-1, *starts, math.inf]):
+            marks = [mark_of(one) for one in known if first <= one.log_offset < end]
+            if marks:
+                found.append((marks[0], max(marks)))
+        return found
+
+    def was_rewound(self, earlier: Event, later: Event) -> bool:
+        """Whether somebody asked for the second of these runs."""
+        return any(
+            step.mark <= later.record_offset and earlier.at_ms <= step.at_ms and (step.asked_ms or 0) <= later.at_ms
+            for step in self._asked(later.partition)
+        )
+
+    def took_effect_at(self, event: Event) -> int:
+        """The event's time; for the last work of a killed program the moment of the kill.
+
+        Its tasks live on for some seconds. What they do then was begun before, from a mark of before.
+        """
+        return min(event.at_ms, self._deaths.get(event.driver, event.at_ms))
+
+    def may_repeat(self, event: Event, fault: Fault) -> bool:
+        """Whether this record lay open when the fault came."""
+        copied_ms = self.copies[event.partition].get(event.record_offset)
+        if copied_ms is not None and copied_ms <= event.at_ms:
+            return True  # it ran from a copy, whose own place in its topic is another
+        position = self.committed_at(event.partition, fault.at_ms)
+        is_ahead = any(first <= event.record_offset < end for first, end in position.ahead)
+        return event.record_offset >= position.mark and not is_ahead
+
+    def _asked(self, partition: Partition) -> list[StepBack]:
+        return [step for step in self.steps_back.get(partition, ()) if step.asked_ms is not None]
+
+
+def mark_of(commit: CommitSeen) -> int:
+    """The mark that a commit stores; 0 where it takes one away."""
+    return commit.mark or 0
+
+
+def _position(commit: CommitSeen) -> Position:
+    return decode_any(commit.group, commit.partition, mark_of(commit), commit.metadata).position
+
+
+def _steps_back(commits: Sequence[CommitSeen], asked: Iterable[Rewind]) -> list[StepBack]:
+    """Find the steps back of one partition, each with the rewind that asked for it; none is asked for twice."""
+    found: list[StepBack] = []
+    open_requests = list(asked)
+    highest = 0
+    for commit in commits:
+        mark = mark_of(commit)
+        if commit.mark is not None and mark < highest:
+            fits = [
+                one
+                for one in open_requests
+                if (one.partition, one.to) == (commit.partition, mark) and one.at_ms <= commit.committed_at_ms
+            ]
+            if fits:
+                open_requests.remove(fits[0])
+            asked_ms = fits[0].at_ms if fits else None
+            found.append(StepBack(commit.committed_at_ms, commit.log_offset, highest, mark, asked_ms))
+            highest = mark if fits else highest
+        highest = max(highest, mark)
+    return found
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Write sorted numbers for people: `0, 2-3`."""
+    ends = [place for place, (one, other) in enumerate(pairwise(numbers), 1) if other != one + 1]
+    parts = [numbers[first:end] for first, end in pairwise([0, *ends, len(numbers)])]
+    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)

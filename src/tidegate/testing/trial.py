@@ -1,0 +1,279 @@
+"""A program on trial: its copies are kept running whatever becomes of them, and at the end the laws judge it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import orjson
+
+from tidegate.errors import DeliveryFailed, TidegateError
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.commits import CommitSeen, read_commits
+from tidegate.machine import environment_without
+from tidegate.names import delay_of
+from tidegate.ops.produce import Delivery, produce
+from tidegate.ops.tail import tail
+from tidegate.records import Partition
+from tidegate.testing.attack import Attack
+from tidegate.testing.copies import read_copies
+from tidegate.testing.faults import FillMetadata, PlannedFault
+from tidegate.testing.laws import Order, check_laws
+from tidegate.testing.programs import Program, tidegate
+from tidegate.testing.record_log import Event, Fault, RecordLog
+from tidegate.testing.schedule import Schedule
+from tidegate.testing.stage import Stage
+from tidegate.testing.story import Breach, Place
+from tidegate.testing.switches import Switch
+
+_QUICK = ("session_timeout=6s", "commit_every=1s", "history_every=1s", "log_format=json")
+"""Several commits in a short trial, and nobody waits long for the session of one that was killed."""
+_CACHE = "TIDEGATE_CACHE"
+_SAYS_REPEAT = {"lost": "partitions_lost", "cancelled": "stop_budget_over"}
+"""What a run says of itself after which records may run again, whatever was the reason."""
+_NAP_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What is tried. The program finds TOPIC, GROUP and LOG in its environment, the path of its record log."""
+
+    app: Path | str
+    topic: str
+    group: str
+    copies: int = 2
+    words: tuple[str, ...] = ()
+    """More words for `tidegate run`."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    order: Order = "partition"
+    spared: tuple[type[PlannedFault], ...] = (FillMetadata,)
+    """Faults that never strike it."""
+    sink_away: Callable[[bool], None] | None = None
+    """Makes its sink fail, and brings it back, where that is not the business of a `Switch`."""
+
+
+class Trial:
+    """One subject, its record log and its copies. End it with `close`, or use it as a context manager."""
+
+    def __init__(self, stage: Stage, subject: Subject, folder: Path) -> None:
+        self.stage = stage
+        self.subject = subject
+        self.folder = folder
+        self.log = RecordLog(folder / "records")
+        self.switch = Switch(self.log.path)
+        self.history = folder / "history.sqlite"
+        self.produced: set[Place] = set()
+        self.copies: list[Program] = []
+        self.lives = 0
+        self.surprises: list[str] = []
+        """Copies that ended although nobody had ended them."""
+        self.attacks: list[Attack] = []
+        self._ended: list[Program] = []
+        self._may_end: set[int] = set()
+
+    # --- its life
+
+    def create_topic(self, partitions: int = 4) -> None:
+        """Create the subject's topic; retention never takes a record by its time."""
+        Admin(self.stage.kafka).create_topic(self.subject.topic, partitions=partitions, config={"retention.ms": "-1"})
+
+    def produce(self, records: Iterable[object]) -> None:
+        """Write records to the subject's topic. What the broker did not acknowledge is found at the end."""
+        try:
+            delivery: Delivery | None = produce(self.subject.topic, records, kafka=self.stage.kafka)
+        except DeliveryFailed as error:
+            delivery = error.delivery
+        for one in () if delivery is None else delivery.partitions:
+            offsets = range(one.first_offset, one.last_offset + 1)
+            self.produced |= {(one.partition.topic, one.partition.number, at) for at in offsets}
+
+    def start(self) -> None:
+        """Start all copies."""
+        while len(self.copies) < self.subject.copies:
+            self.copies.append(self._start_copy())
+
+    def keep(self) -> None:
+        """Start again what has ended, as a service manager does."""
+        for place, program in enumerate(self.copies):
+            if program.code is not None:
+                self._bury(program)
+                self.copies[place] = self._start_copy()
+
+    def may_end(self, program: Program) -> None:
+        """Its end is wanted from here on."""
+        self._may_end.add(program.pid)
+
+    def stop(self, within: float = 90.0) -> None:
+        """Let all copies end in good order; whatever is left then is killed."""
+        for program in self.copies:
+            self.may_end(program)
+            program.send(signal.SIGTERM)
+        deadline = time.monotonic() + within
+        for program in self.copies:
+            code = program.ended_within(max(0.1, deadline - time.monotonic()))
+            if code is None:
+                self.surprises.append(f"process {program.pid} did not end within {within:g} s of SIGTERM")
+            elif code != 0 and not (code == -signal.SIGTERM and not _has_joined(program)):
+                self.surprises.append(f"process {program.pid} ended with {code} on SIGTERM: {_last_words(program)}")
+        self.close()
+
+    def close(self) -> None:
+        """Kill what is left."""
+        for program in self.copies:
+            program.kill_all()
+        self._ended += self.copies
+        self.copies = []
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start_copy(self) -> Program:
+        self.lives += 1
+        folder = self.folder / f"life-{self.lives}"
+        folder.mkdir()
+        subject = self.subject
+        settings = [word for one in (*_QUICK, f"history={self.history}") for word in ("--set", one)]
+        master = ("--master", "local[2]", "--bootstrap", self.stage.bootstrap)
+        app = str(Path(subject.app).absolute())
+        known = {
+            **environment_without("TIDEGATE_", keeping=(_CACHE,)),
+            "TOPIC": subject.topic,
+            "GROUP": subject.group,
+            "LOG": self.log.path,
+        }
+        command = tidegate("run", app, *master, *settings, *subject.words)
+        return Program(command, folder, {**known, **subject.environment})
+
+    def _bury(self, program: Program) -> None:
+        program.kill_all()
+        self._ended.append(program)
+        # One that finds no broker when it starts ends and says so, and whoever keeps it tries again.
+        found_no_broker = program.code == 1 and not _has_joined(program) and "does not answer" in program.err
+        if program.pid not in self._may_end and not found_no_broker:
+            self.surprises.append(f"process {program.pid} ended with {program.code}: {_last_words(program)}")
+
+    # --- attack and judgement
+
+    def attack(self, schedule: Schedule, *, drain_seconds: float = 180.0) -> None:
+        """Start it, strike it as planned, wait until everything is settled, and stop it."""
+        self.start()
+        self.wait_for_work()
+        attack = Attack(self.stage, [self])
+        self.attacks.append(attack)
+        attack.run(schedule)
+        self.finish(drain_seconds)
+
+    def wait_for_work(self, within: float = 120.0) -> None:
+        """Wait until the group has committed beyond its beginning."""
+        self._wait(lambda: any(self.marks().values()), within)
+
+    def finish(self, within: float = 180.0) -> None:
+        """Wait until everything is committed, retries included, and stop; that it did not come is a surprise."""
+        if not self._wait(self.is_drained, within):
+            words = "; ".join(_last_words(program) for program in self.copies)
+            self.surprises.append(f"not everything was committed {within:g} s after the last fault: {words}")
+        self.stop()
+
+    def _wait(self, check: Callable[[], bool], within: float) -> bool:
+        deadline = time.monotonic() + within
+        while not _holds(check):
+            if time.monotonic() > deadline:
+                return False
+            self.keep()
+            time.sleep(_NAP_SECONDS)
+        return True
+
+    def marks(self) -> dict[Partition, int]:
+        """What the group has committed, by partition."""
+        found = Admin(self.stage.kafka).committed(self.subject.group)
+        return {partition: one.mark for partition, one in found.items()}
+
+    def is_drained(self) -> bool:
+        """Whether the group stands at the end of its topic, and of its retry and redrive topics."""
+        admin = Admin(self.stage.kafka)
+        topic, group = self.subject.topic, self.subject.group
+        # The marks first. Otherwise: we read the end of the second retry topic, a copy goes there from the first, and
+        # the first one's mark is at its end when we read it: a copy still waits, and all looks settled.
+        marks = self.marks()
+        own = [info for info in admin.topics() if info.name == topic or delay_of(info.name, group) is not None]
+        ends = admin.ends([place for info in own for place in info.each_partition()])
+        return all(marks.get(place, 0) >= end for place, end in ends.items())
+
+    def faults(self) -> list[Fault]:
+        """All that was done to it, and what its copies said of themselves after which records may run again."""
+        noted = list(self.log.read().faults)
+        for program in [*self._ended, *self.copies]:
+            noted += _told_by(program)
+        return noted
+
+    def commits(self) -> list[CommitSeen]:
+        """Every commit of its group."""
+        return read_commits(self.stage.kafka, self.subject.group)
+
+    def count_produced(self) -> int:
+        """Complete what was produced by what lies in the topic, or lay there before retention took it; count it."""
+        topic, admin = self.subject.topic, Admin(self.stage.kafka)
+        for one in tail(topic, kafka=self.stage.kafka):
+            self.produced.add((topic, one.partition, one.offset))
+        for place, first in admin.beginnings(admin.describe([topic])[topic].each_partition()).items():
+            self.produced |= {(topic, place.number, record_offset) for record_offset in range(first)}
+        return len(self.produced)
+
+    def breaches(
+        self, *, events: Iterable[Event] | None = None, effects: Iterable[Place] | None = None
+    ) -> list[Breach]:
+        """Check the laws on all that happened.
+
+        `events`: where they lie elsewhere than in the record log. `effects`: where the sink keeps the marks.
+        """
+        self.count_produced()
+        entries = self.log.read()
+        return check_laws(
+            self.produced,
+            entries.events if events is None else events,
+            self.commits(),
+            self.faults(),
+            copies=read_copies(self.stage.kafka, self.subject.group),
+            rewinds=entries.rewinds,
+            effects=effects,
+            order=self.subject.order,
+        )
+
+
+def _holds(check: Callable[[], bool]) -> bool:
+    try:
+        return check()
+    except TidegateError:
+        return False  # the broker is away, or has just come back
+
+
+def _told_by(program: Program) -> list[Fault]:
+    found = []
+    for line in program.err.splitlines():
+        if not line.startswith("{"):
+            continue
+        try:
+            said = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if said.get("action") in _SAYS_REPEAT:
+            at_ms = int(datetime.fromisoformat(said["time"]).timestamp() * 1000)
+            found.append(Fault(_SAYS_REPEAT[said["action"]], at_ms))
+    return found
+
+
+def _has_joined(program: Program) -> bool:
+    """Whether it ever had a partition. Before that it has nothing to finish, and ends at once."""
+    return '"action": "gained"' in program.err
+
+
+def _last_words(program: Program) -> str:
+    lines = [line for line in program.err.splitlines() if line.strip()]
+    return " / ".join(lines[-3:])[-600:] or "it said nothing"

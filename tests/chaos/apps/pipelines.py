@@ -1,0 +1,101 @@
+"""The pipelines that chaos is let loose on: KIND says which. Every effect says where it came from and who made it."""
+
+import asyncio
+import os
+import time
+
+import tidegate as tg
+from tidegate.testing import RecordLog, Switch
+
+KIND = os.environ["KIND"]
+log = RecordLog(os.environ["LOG"])
+switch = Switch(os.environ["LOG"])
+DRIVER, RUN = os.getpid(), log.run
+
+
+def number_of(value):
+    return int(value)
+
+
+def work(value):
+    """Some never succeed, some only at their second pass, and all take a little."""
+    time.sleep(0.003)
+    number = number_of(value)
+    record = tg.current()
+    if number % 97 == 13:
+        raise ValueError("never any good")
+    if number % 31 == 7 and record.attempt == 1:
+        raise ValueError("no good yet")
+    return stamped(record, number)
+
+
+def fine(value):
+    """The same, and none fails."""
+    time.sleep(0.003)
+    return stamped(tg.current(), number_of(value))
+
+
+def stamped(record, number):
+    return {
+        "id": number,
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "stable_id": record.stable_id,
+        "attempt": record.attempt,
+        "pid": os.getpid(),
+        "driver": DRIVER,
+        "run": RUN,
+    }
+
+
+def write(value):
+    switch.meet()
+    log.settled(value)
+
+
+async def write_async(value):
+    await asyncio.sleep(0.002 * (value["id"] % 7))
+    switch.meet()
+    log.settled(value)
+
+
+def write_or_wait(value):
+    if value["id"] % 2 and switch.is_on("fill metadata"):
+        raise ValueError("every other one waits")
+    switch.meet()
+    log.settled(value)
+
+
+def numbers(df):
+    return df.selectExpr("cast(cast(value as string) as bigint) as id", "topic", "partition", "offset")
+
+
+source = tg.from_kafka(os.environ["TOPIC"], group=os.environ["GROUP"])
+PATIENT = (tg.hold(), tg.retry(2, wait="20ms"), tg.dead_letter())
+
+if KIND == "function":
+    pipeline = source.map(work).sink(write).on_error(*PATIENT)
+elif KIND == "keys":
+    pipeline = source.map(work).sink(write_async).parallel(8, order="key").on_error(*PATIENT)
+elif KIND == "later":
+    row = (tg.hold(), tg.retry_later("1s", "3s"), tg.dead_letter())
+    pipeline = source.map(work).sink(write).parallel(4, order="none").on_error(*row)
+elif KIND == "ragged":
+    row = (tg.hold(), tg.retry(1000, wait="2s", factor=1, limit="2s"), tg.dead_letter())
+    pipeline = source.map(fine).sink(write_or_wait).parallel(8, order="none").on_error(*row)
+elif KIND == "http":
+    pipeline = source.map(work).sink(tg.http(os.environ["URL"])).parallel(8, order="key").on_error(*PATIENT)
+elif KIND == "kafka":
+    pipeline = source.map(work).sink(tg.kafka(os.environ["OUT"])).on_error(*PATIENT)
+elif KIND == "kafka-once":
+    row = (tg.hold(), tg.retry_later("1s"), tg.dead_letter())
+    sink = tg.kafka(os.environ["OUT"], exactly_once=True)
+    pipeline = source.map(work).sink(sink).parallel(4, order="none").on_error(*row)
+elif KIND == "postgres":
+    columns = {"id": "bigint not null", "topic": "text", "partition": "int", "offset": "bigint"}
+    table = tg.postgres(os.environ["DSN"], table="numbers", columns=columns)
+    pipeline = source.map(work).map(lambda one: {name: one[name] for name in columns}).sink(table).on_error(*PATIENT)
+elif KIND == "frames":
+    row = (tg.hold(), tg.retry(1000, wait="1s", limit="2s"), tg.stop())
+    pipeline = source.dataframe(numbers).sink(tg.parquet(os.environ["OUT"])).on_error(*row)

@@ -1,0 +1,146 @@
+"""What a run of chaos came to, as data and as text."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.names import is_own
+
+if TYPE_CHECKING:
+    from tests.chaos.fleet import Member, Verdict
+    from tidegate.kafka.commits import CommitSeen
+    from tidegate.testing import Struck
+
+
+@dataclass(frozen=True)
+class PipelineReport:
+    kind: str
+    guarantee: str
+    records: int
+    seen: int
+    """Effects in its sink."""
+    again: int
+    """Effects beyond the first of a record."""
+    rewinds: int
+    lives: int
+    """How often a copy of it was started."""
+    breaches: list[str]
+    surprises: list[str]
+
+
+@dataclass(frozen=True)
+class FaultReport:
+    kind: str
+    planned: int
+    happened: int
+    recovery_median_seconds: float | None
+    """From its end until every partition that it struck was committed again."""
+    recovery_longest_seconds: float | None
+
+
+@dataclass(frozen=True)
+class ChaosReport:
+    seed: int
+    seconds: float
+    again_with: str
+    pipelines: list[PipelineReport]
+    faults: list[FaultReport]
+    notes: list[str]
+
+    @property
+    def breaches(self) -> list[str]:
+        return [f"{one.kind}: {breach}" for one in self.pipelines for breach in one.breaches]
+
+    @property
+    def surprises(self) -> list[str]:
+        return [f"{one.kind}: {surprise}" for one in self.pipelines for surprise in one.surprises]
+
+    @property
+    def lost(self) -> int:
+        return sum("never settled" in breach for breach in self.breaches)
+
+    @property
+    def is_good(self) -> bool:
+        return not self.breaches and not self.surprises
+
+    def as_json(self) -> dict[str, object]:
+        return {**asdict(self), "lost": self.lost, "is_good": self.is_good}
+
+
+def pipeline_report(member: Member, verdict: Verdict) -> PipelineReport:
+    trial = member.trial
+    return PipelineReport(
+        member.kind,
+        member.guarantee,
+        len(trial.produced),
+        verdict.seen,
+        verdict.seen - verdict.different,
+        len(trial.log.read().rewinds),
+        trial.lives,
+        [str(one) for one in verdict.breaches],
+        list(trial.surprises),
+    )
+
+
+def fault_reports(struck: Iterable[Struck], commits: dict[str, list[CommitSeen]]) -> list[FaultReport]:
+    """Count the faults by kind. `commits`: of each group."""
+    planned: Counter[str] = Counter()
+    happened: Counter[str] = Counter()
+    took: dict[str, list[float]] = defaultdict(list)
+    for one in struck:
+        planned[one.fault.kind] += 1
+        if not one.happened:
+            continue
+        happened[one.fault.kind] += 1
+        known = [commits[one.whom]] if one.whom else list(commits.values())
+        times = [seconds for each in known if (seconds := recovery(one.ended_ms, each)) is not None]
+        if times:
+            took[one.fault.kind].append(max(times))
+    return [
+        FaultReport(
+            kind,
+            count,
+            happened[kind],
+            round(statistics.median(took[kind]), 1) if took[kind] else None,
+            max(took[kind]) if took[kind] else None,
+        )
+        for kind, count in sorted(planned.items())
+    ]
+
+
+def recovery(after_ms: int, commits: list[CommitSeen]) -> float | None:
+    """How long until every partition that went on at all was committed once more; None: none did."""
+    first: dict[object, int] = {}
+    for one in commits:
+        if one.committed_at_ms > after_ms and one.mark is not None and not is_own(one.partition.topic):
+            first.setdefault(one.partition, one.committed_at_ms)
+    return round((max(first.values()) - after_ms) / 1000, 1) if first else None
+
+
+def as_text(report: ChaosReport) -> str:
+    lines = [f"chaos: seed {report.seed}, {report.seconds:g} s of faults", "", _row("PIPELINE", "GUARANTEE", *_HEADS)]
+    for one in report.pipelines:
+        figures = (one.records, one.seen, one.again, one.rewinds, one.lives, len(one.breaches), len(one.surprises))
+        lines.append(_row(one.kind, one.guarantee, *map(str, figures)))
+    lines += ["", f"{'FAULT':18} {'PLANNED':>8} {'STRUCK':>7} {'RECOVERY s, median':>19} {'longest':>8}"]
+    for fault in report.faults:
+        median = "-" if fault.recovery_median_seconds is None else f"{fault.recovery_median_seconds:.1f}"
+        longest = "-" if fault.recovery_longest_seconds is None else f"{fault.recovery_longest_seconds:.1f}"
+        lines.append(f"{fault.kind:18} {fault.planned:8} {fault.happened:7} {median:>19} {longest:>8}")
+    struck = sum(fault.happened for fault in report.faults)
+    records = sum(one.records for one in report.pipelines)
+    lines += ["", f"{records} records, {struck} faults, partitions with lost records: {report.lost}"]
+    lines += [f"BREACH {one}" for one in report.breaches] + [f"SURPRISE {one}" for one in report.surprises]
+    lines.append("all laws held" if report.is_good else f"again: {report.again_with}")
+    return "\n".join(lines)
+
+
+_HEADS = ("RECORDS", "SEEN", "AGAIN", "REWINDS", "LIVES", "BREACHES", "SURPRISES")
+
+
+def _row(kind: str, guarantee: str, *figures: str) -> str:
+    return f"{kind:12} {guarantee:14}" + "".join(f"{one:>10}" for one in figures)

@@ -1,0 +1,98 @@
+"""One run of chaos: start the fleet, feed it, strike it, let it finish, and judge it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from tests.chaos.fleet import KEYS, PARTITIONS, Member, assembled
+from tests.chaos.report import ChaosReport, fault_reports, pipeline_report
+from tidegate.errors import TidegateError
+from tidegate.ops.produce import Message
+from tidegate.testing import EVERY_FAULT, Attack, Schedule, Stage
+
+FEED_SECONDS = 2.0
+FEED_RECORDS = 40
+START_SECONDS = 300.0
+DRAIN_SECONDS = 240.0
+
+Say = Callable[[str], None]
+
+
+def run_chaos(
+    seed: int,
+    seconds: float,
+    kinds: Sequence[str],
+    folder: Path,
+    *,
+    copies: int = 2,
+    every: float = 4.0,
+    say: Say = lambda _: None,
+) -> ChaosReport:
+    """Run it, and return what it came to."""
+    schedule = Schedule.random(seed, seconds, EVERY_FAULT, every=every)
+    say(str(schedule))
+    with Stage() as stage, assembled(stage, folder, kinds, copies) as fleet:
+        attack = Attack(stage, [one.trial for one in fleet], say)
+        with Feed(fleet, attack):
+            for member in fleet:
+                member.trial.start()
+            for member in fleet:
+                member.trial.wait_for_work(START_SECONDS)
+                say(f"{member.kind} is at work")
+            attack.run(schedule)
+        say("the faults are over")
+        for member in fleet:
+            member.trial.finish(DRAIN_SECONDS)
+            say(f"{member.kind} has ended")
+        commits = {one.trial.subject.group: one.trial.commits() for one in fleet}
+        again = f"make chaos SECONDS={seconds:g} SEED={seed} PIPELINES={','.join(kinds)}"
+        return ChaosReport(
+            seed,
+            seconds,
+            again,
+            [pipeline_report(one, one.judge(one.trial)) for one in fleet],
+            fault_reports(attack.struck, commits),
+            [f"{one.fault.kind} {one.whom}: {one.told}" for one in attack.struck],
+        )
+
+
+class Feed:
+    """Writes numbers to the topics of all pipelines, a few at a time, until the `with` block ends."""
+
+    def __init__(self, fleet: Sequence[Member], attack: Attack) -> None:
+        self._fleet = fleet
+        self._attack = attack
+        self._is_over = threading.Event()
+        self._numbers = dict.fromkeys([one.kind for one in fleet], 0)
+        self._thread = threading.Thread(target=self._feed, name="feed", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._is_over.set()
+        if kind is None:  # otherwise somebody pressed Ctrl-C, and nobody waits for it
+            self._thread.join(120)
+            assert not self._thread.is_alive(), "the feed did not end"
+
+    def _feed(self) -> None:
+        while not self._is_over.is_set():
+            began = time.monotonic()
+            for member in self._fleet:
+                try:
+                    member.trial.produce(self._batch(member.kind))
+                except TidegateError:
+                    continue  # the broker is away; what it took all the same is found at the end
+            self._is_over.wait(max(0.0, FEED_SECONDS - (time.monotonic() - began)))
+
+    def _batch(self, kind: str) -> Iterator[Message]:
+        for _ in range(FEED_RECORDS):
+            number = self._numbers[kind]
+            self._numbers[kind] += 1
+            key = number % KEYS
+            when = datetime.now(UTC) + timedelta(days=self._attack.skew_days) if self._attack.skew_days else None
+            yield Message(str(number), key=str(key), partition=key % PARTITIONS, timestamp=when)
