@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from tidegate.copies import Copy, record_headers
 from tidegate.errors import SettingsError
+from tidegate.headers import all_headers, readable_headers
 from tidegate.records import ABSENT_MS, Record
 
 T = TypeVar("T")
@@ -72,7 +73,7 @@ def current() -> Record:
             "call it inside a function that the pipeline runs for a record",
         )
     kind, milliseconds = message.timestamp()
-    own = tuple(message.headers() or ())
+    own = tuple(all_headers(message))
     if hand.copy is None:
         topic, partition, record_offset = message.topic(), message.partition(), message.offset()
         stable_id, headers = f"{hand.group}:{topic}:{partition}:{record_offset}", own
@@ -208,7 +209,7 @@ def trace_headers(hand: Hand | None = None) -> dict[str, bytes]:
     hand = hand or _hand.get()
     if not _passes_traces or hand is None or hand.message is None or hand.ids:
         return {}
-    headers = hand.message.headers()
+    headers = readable_headers(hand.message)
     return {name: value for name, value in headers if name in TRACE_HEADERS and value} if headers else {}
 
 

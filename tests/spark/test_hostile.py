@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -211,3 +212,24 @@ def test_the_copy_of_a_record_that_was_small_only_because_it_was_compressed_is_t
     [(_, letter)] = world.copies("dead")
     assert letter.value == value
     assert Redriving(cluster_of(world), world.group, make_filter()).send().sent == 1
+
+
+def test_a_header_whose_name_is_no_text_ends_no_worker_and_is_told(make_world: Callable[..., World]) -> None:
+    """The client would hand out a pair with a hole in it, which ends the process that touches it."""
+    world = make_world(1)
+    for name in (b"fine=0", b"\xff\xfe=1"):
+        command = [b"kcat", b"-P", b"-b", world.kafka.bootstrap.encode(), b"-t", world.topic.encode(), b"-H", name]
+        subprocess.run([*command, b"-H", b"kept=2"], input=b"value\n", check=True)
+
+    def look(value: bytes) -> bytes:
+        assert tg.current().headers
+        return value
+
+    report = world.run(world.pipeline().map(look).sink(world.trail).on_error(tg.retry(2, wait="1ms"), tg.dead_letter()))
+    assert (report.settled, report.dead, world.mark()) == (1, 1, 2)
+    assert world.trail.offsets() == [0]
+    [(copy, letter)] = world.copies("dead")
+    assert (copy.origin.offset, copy.error_type, letter.value) == (1, "Undecodable", b"value")
+    assert "is no UTF-8 text" in copy.error_message
+    assert list(record_headers(letter.headers)) == [("kept", b"2")], "what can be read is kept"
+    assert [one.headers for one in tail(world.topic, kafka=world.kafka)][1] == (("kept", b"2"),)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tidegate.context import Message
 from tidegate.copies import Copy, Origin, failed_again, record_headers, write_headers
 from tidegate.errors import BrokerUnreachable, TidegateError
+from tidegate.headers import readable_headers
 from tidegate.names import delay_of, duration_name
 from tidegate.records import ABSENT_MS, Done, Failure
 from tidegate.store import Outgoing
@@ -82,7 +83,7 @@ class Copier:
 
     def copy_of(self, failed: Failed) -> Outgoing:
         """Return the copy as it is to be written."""
-        own = failed.message.headers() or ()
+        own = readable_headers(failed.message)
         headers = write_headers(self._noted(failed), own if failed.before is None else record_headers(own))
         origin = failed.message.partition() if failed.before is None else failed.before.origin.partition
         partition = origin % self._partitions.get(failed.topic, 1)

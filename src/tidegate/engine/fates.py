@@ -20,6 +20,7 @@ from tidegate.engine.holding import Holding
 from tidegate.engine.vault import Pending, Vault
 from tidegate.engine.waiting import Queue, Waiting, queue_of
 from tidegate.errors import CopyRefused, TidegateError, TimedOut, Unavailable, WorkerDied
+from tidegate.headers import readable_headers
 from tidegate.kafka.reader import Reader
 from tidegate.ledger import Home
 from tidegate.names import dead_topic, retry_topic
@@ -109,7 +110,7 @@ class Fates:
             return None
         partition, record_offset = place(message), message.offset()
         note = self._books.note_for(partition, record_offset)
-        copy = read_headers(message.headers() or ()) if partition.topic in self.own else None
+        copy = read_headers(readable_headers(message)) if partition.topic in self.own else None
         done = self._books.ledgers[partition].done(record_offset)
         if copy is not None and copy.sinks == self._tools.plan.fingerprint:
             done |= copy.done
@@ -124,7 +125,7 @@ class Fates:
         partition = place(message)
         if partition in self._books.failures:
             return True
-        is_none = partition.topic in self.own and is_note(message.headers() or ())
+        is_none = partition.topic in self.own and is_note(readable_headers(message))
         if is_none or self._books.ledgers[partition].is_settled(message.offset()):
             self._books.settle(message, quietly=True)
             return True

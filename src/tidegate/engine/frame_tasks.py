@@ -15,6 +15,7 @@ from tidegate.engine.copying import Copier, Failed
 from tidegate.engine.planning import Slice
 from tidegate.errors import BrokerUnreachable, TidegateError, Undecodable
 from tidegate.formats.avro_columns import Column, column_of
+from tidegate.headers import readable_headers
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.ranges import RecordsGone, Unread, forget_reader, range_reader
 from tidegate.kafka.writer import worker_writer
@@ -99,7 +100,7 @@ class Rows:
 
     def add(self, message: Message) -> None:
         """Take one record; a note of Tidegate's own is none."""
-        key, value, own = message.key(), message.value(), message.headers()
+        key, value, own = message.key(), message.value(), readable_headers(message) or None
         topic, partition, record_offset = message.topic(), message.partition(), message.offset()
         kind, milliseconds = message.timestamp()
         shown, raw = own, None

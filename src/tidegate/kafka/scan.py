@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
 from tidegate.errors import BrokerUnreachable
+from tidegate.headers import readable_headers
 from tidegate.kafka.connection import ClientLog, Kafka, translate, translated
 from tidegate.records import ABSENT_MS, Partition
 
@@ -166,5 +167,4 @@ def moment(milliseconds: int) -> datetime | None:
 
 
 def _headers(message: Message) -> list[tuple[str, str | bytes | None]]:
-    headers = message.headers() or []
-    return list(headers.items()) if isinstance(headers, dict) else list(headers)
+    return list(readable_headers(message))

@@ -10,6 +10,7 @@ import orjson
 
 from tidegate.context import in_hand, trace_headers
 from tidegate.errors import Reject, SettingsError
+from tidegate.headers import readable_headers
 from tidegate.names import is_topic_name
 from tidegate.steps import refuse_async
 from tidegate.store import Outgoing
@@ -47,7 +48,7 @@ class KafkaSink:
         key = own if self.key is None else _encoded(self.key(value))
         headers: Headers = () if self.headers is None else self._headers(value)
         # Most records have no headers at all: they are not to pay for those that do.
-        if message is not None and message.headers() and (traces := trace_headers(hand)):
+        if message is not None and readable_headers(message) and (traces := trace_headers(hand)):
             headers = _with_traces(headers, traces) if headers else tuple(traces.items())
         hand.outputs.append(Outgoing(topic, _encoded(value), key, headers))
 
