@@ -35,7 +35,7 @@ def new_topic(cluster: Cluster, partitions: int = 3) -> str:
     name = f"nodes-{uuid.uuid4().hex[:10]}"
     admin = Admin(Kafka(cluster.bootstrap), 20.0)
     admin.create_topic(name, partitions)
-    admin.group_members(name)  # makes the topic of all commits, where nobody has yet
+    admin.committed(name, [Partition(name, 0)])  # makes the topic of all commits, where nobody has yet
     return name
 
 

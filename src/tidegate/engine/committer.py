@@ -15,6 +15,7 @@ logger = logging.getLogger("tidegate.commit")
 
 Metadata = Callable[[Partition, Position], str]
 RETRY_SECONDS = 0.5
+UNANSWERED_SECONDS = 30.0
 
 
 class Committer:
@@ -26,7 +27,7 @@ class Committer:
         self._metadata = metadata
         self._sent: dict[tuple[Partition, int], Position] = {}
         self._not_before = 0.0
-        self._sent_at = 0.0
+        self._sent_at = self._told_at = 0.0
         self.answers = 0
         """Commits that were answered, and how long that took."""
         self.answer_seconds = 0.0
@@ -35,18 +36,25 @@ class Committer:
 
     def send(self, member: Member) -> None:
         """Begin a commit, if there is something to commit and none is on its way."""
-        if member.is_committing or self._now() < self._not_before:
+        if member.is_committing:
+            self._tell_unanswered()
             return
-        if self._sent:  # still there, so nobody has answered
-            logger.warning(
-                "no answer came to a commit for %.0f s: the run waits for Kafka, and sends it again",
-                self._now() - self._sent_at,
-                extra={"action": "commit_unanswered"},
-            )
+        if self._now() < self._not_before:
+            return
         self._sent = self._board.uncommitted()
         if self._sent:
             self._sent_at = self._now()
             member.commit(self._coded(self._sent))
+
+    def _tell_unanswered(self) -> None:
+        waited = self._now() - max(self._sent_at, self._told_at)
+        if waited >= UNANSWERED_SECONDS and self._sent:
+            self._told_at = self._now()
+            logger.warning(
+                "no answer came to a commit for %.0f s: the run waits for Kafka",
+                self._now() - self._sent_at,
+                extra={"action": "commit_unanswered"},
+            )
 
     def answered(self, taken: Mapping[Partition, Commit], refused: Mapping[Partition, Refused]) -> None:
         """Note the broker's answer to the commit that was on its way."""

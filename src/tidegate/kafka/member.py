@@ -23,7 +23,8 @@ logger = logging.getLogger("tidegate.member")
 
 Partitions = list[Partition]
 
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 200.0
+"""The client waits for a coordinator as long as a session lasts, then sends a request up to three times of a minute."""
 WARN_AGAIN_SECONDS = 30.0
 ARRIVAL_SECONDS = 2.0
 """The client gives a commit up that is refused again and again after 0.6 s."""
@@ -101,6 +102,7 @@ class Member:
         self._consumer = open_consumer(settings)
         self._sent: dict[Partition, Commit] | None = None
         self._sent_at = 0.0
+        self._answer_seconds = joining.session_seconds + ANSWER_SECONDS
         self._warned_at = -WARN_AGAIN_SECONDS
         self._is_leaving = False
         self.stray_records = 0
@@ -149,9 +151,10 @@ class Member:
     def is_committing(self) -> bool:
         """Whether a commit is on its way; its answer comes through `poll`.
 
-        One that is never answered must not hold all later ones back: after a while it counts as lost.
+        While the client may still send it, no other one may be sent: the older could arrive last, and the mark would
+        move back. One that is never answered must not hold all later ones back for ever either.
         """
-        return self._sent is not None and self._now() - self._sent_at < ANSWER_SECONDS
+        return self._sent is not None and self._now() - self._sent_at < self._answer_seconds
 
     def commit(self, positions: Mapping[Partition, Commit]) -> None:
         """Send one commit; the answer comes through `poll`, to the callback `committed`."""
