@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import sys
 import urllib.request
+import venv
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ import pytest
 from tests.acceptance.conftest import Scene, evenly
 from tests.class_archives import spark_home
 from tests.docs.pages import ROOT
-from tests.spark_cluster import SparkCluster
+from tests.spark_cluster import SparkCluster, descendants
 from tests.support import is_alive, visible, wait_until
 from tidegate.ops.produce import Message
 
@@ -122,6 +123,85 @@ def kill_one_at_work(scene: Scene, cluster: SparkCluster, *, whole_executor: boo
         return False
 
     wait_until(hits, within=60, what="somebody at work to kill")
+
+
+@pytest.mark.timeout(900)
+def test_a_machine_that_is_gone_leaves_fewer_lanes_and_one_that_comes_is_used(
+    scene: Scene, cluster: SparkCluster
+) -> None:
+    scene.fill(PARTITIONS, evenly(4000, PARTITIONS))
+    program = scene.start("slow.py", "--master", cluster.url, SECONDS_EACH="0.004")
+    scene.wait_for_records(1000, program, within=UP_SECONDS)
+    machine = cluster.workers[0]
+    note_end_of(descendants(machine.pid), scene)
+    cluster.kill_worker(machine)
+    program.wait_until(lambda: "Spark has 2 slots, before it was 4" in program.err, within=60, what="fewer lanes")
+    assert scene.marks() != scene.ends, "the machine went after the work"
+    program.wait_until(lambda: scene.marks() == scene.ends, within=UP_SECONDS, what="the work of four lanes in two")
+    cluster.add_worker(wait=False)
+    program.wait_until(lambda: "Spark has 4 slots, before it was 2" in program.err, within=90, what="more lanes")
+    scene.produce(evenly(2000, PARTITIONS))
+    program.wait_until(lambda: scene.marks() == scene.ends, within=UP_SECONDS, what="all records of both times")
+    program.send(signal.SIGTERM)
+    ended = program.wait(within=UP_SECONDS)
+
+    assert ended.code == 0, ended.err
+    assert scene.breaches() == []
+    assert len({event.pid for event in scene.log.read().settled[-2000:]}) >= PARTITIONS, "a slot was not used"
+
+
+@pytest.mark.timeout(900)
+def test_a_killed_driver_leaves_no_task_behind_and_the_next_one_waits_for_its_slots(
+    scene: Scene, cluster: SparkCluster
+) -> None:
+    scene.fill(PARTITIONS, evenly(4000, PARTITIONS))
+    # So slow that it is at work when the second one is there; its session is short: somebody waits for its end.
+    first = scene.start("slow.py", "--master", cluster.url, "--set", "session_timeout=6s", SECONDS_EACH="0.2")
+    first.wait_until(lambda: len(cluster.executors()) == 2, within=UP_SECONDS, what="its executors")
+    second = scene.start("slow.py", "--master", cluster.url, "--until", "caught-up", SECONDS_EACH="0.001")
+    second.wait_until(lambda: "Spark has no free slot" in second.err, within=UP_SECONDS, what="a word about slots")
+    scene.wait_for_records(20, first)
+    workers = [pid for executor in cluster.executors() for pid in cluster.python_workers(executor)]
+    assert set(workers) >= {event.pid for event in scene.log.read().events}
+    scene.log.fault("driver_killed", driver=first.pid)
+    first.kill()
+    check_ended(workers)
+    assert scene.marks() != scene.ends, "the kill came after the work"
+    ended = second.wait(within=UP_SECONDS)
+
+    assert ended.code == 0, ended.err
+    assert "partitions gained" not in second.err.partition("Spark has no free slot")[0], "it joined without a slot"
+    assert scene.breaches() == []
+    assert scene.marks() == scene.ends
+    first.check_gone()
+
+
+@pytest.mark.timeout(900)
+def test_a_dataframe_round_whose_executor_dies_is_read_again_and_written_once(
+    scene: Scene, cluster: SparkCluster
+) -> None:
+    scene.fill(3, evenly(1200, 3))
+    out = scene.folder / "out"
+    paths = {"OUT": str(out), "ROUNDS": str(scene.folder / "rounds"), "HOLD": str(scene.folder / "held")}
+    program = scene.start("cluster_frames.py", "--master", cluster.url, "--until", "caught-up", **paths)
+    held = scene.folder / "held"
+    program.wait_until(lambda: len(list(scene.folder.glob("held.*"))) > 0, within=UP_SECONDS, what="a task that writes")
+    told = descriptions(program)
+    worker = int(next(scene.folder.glob("held.*")).suffix[1:])
+    [executor] = [one for one in cluster.executors() if worker in cluster.python_workers(one)]
+    kill(executor)
+    held.touch()
+    ended = program.wait(within=UP_SECONDS)
+
+    assert ended.code == 0, ended.err
+    rows: Counter[tuple[int, int]] = Counter()
+    for path in out.glob("tidegate_round=*/*.parquet"):
+        rows.update((row["partition"], row["offset"]) for row in pq.ParquetFile(path).read().to_pylist())
+    assert rows == Counter({(number, at): 1 for _, number, at in scene.produced})
+    assert scene.marks() == scene.ends
+    ours = [one for one in told if one.startswith(f"tidegate {scene.group}: ")]
+    assert any(": read, round " in one for one in ours), told
+    assert any(": write(write), round " in one and f"{scene.topic}[0]" in one for one in ours), told
 
 
 @pytest.mark.timeout(900 + 60 * KILLS)
@@ -258,3 +338,21 @@ def test_modules_beside_the_program_reach_the_machines_of_a_cluster(scene: Scene
     assert ended.code == 0, ended.err
     assert "sent to Spark's workers: 1 file from beside the program (prices)" in ended.err
     assert scene.breaches() == []
+
+
+@pytest.mark.timeout(900)
+def test_workers_without_tidegate_are_named_with_the_cure(scene: Scene, cluster: SparkCluster) -> None:
+    scene.fill(1, evenly(5, 1))
+    bare = scene.folder / "bare"
+    venv.create(bare, with_pip=False, symlinks=True)
+    words = ("slow.py", "--master", cluster.url, "--until", "caught-up")
+    program = scene.start(*words, PYSPARK_PYTHON=str(bare / "bin" / "python"))
+    ended = program.wait(within=UP_SECONDS)
+
+    assert ended.code == 1, ended.err
+    assert "the workers cannot run this pipeline: their Python has no module" in ended.err
+    assert "install Tidegate for it, on every machine of the cluster" in ended.err
+    assert scene.marks() == {0: 0}
+
+
+PACKAGES = ("confluent_kafka", "orjson", "pydantic", "pydantic_core", "annotated_types", "typing_inspection")
