@@ -112,8 +112,8 @@ def test_every_program_can_be_built(block: Block, tmp_path: Path, monkeypatch: p
     (tmp_path / "invoice.avsc").write_text(json.dumps(invoice), encoding="utf-8")
     make_checkpoint(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for name in ("LOG", "TOPIC", "GROUP"):
-        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    for name, value in {"LOG": str(tmp_path / "log"), "TOPIC": "orders", "GROUP": "billing"}.items():
+        monkeypatch.setenv(name, value)
     for one in execute(block).values():
         if isinstance(one, tg.Pipeline) and one.sinks:
             assert one.plan().sinks
