@@ -23,7 +23,7 @@ unit: setup
 # Two halves side by side, file by file, each with one broker: most of a test's time is waiting, for sessions that
 # end and Sparks that start. HALVES=0 runs all in one process, with its output as it comes.
 rest: setup java kcat chromium jars registry archives
-	$(PYTEST) -n $(HALVES) --dist loadfile $(REST)
+	$(PYTEST) -n $(HALVES) --dist loadfile --no-loadscope-reorder $(REST)
 
 lint: setup
 	$(BIN)/ruff check
