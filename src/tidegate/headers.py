@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from gc import get_referents
+from operator import methodcaller
 from typing import Any, Protocol
 
 from tidegate.errors import Undecodable
@@ -39,11 +40,16 @@ def all_headers(message: HasHeaders) -> Pairs:
     return found
 
 
+# Not `message.headers()`: once Python has made such a call quicker, it no longer looks whether the client has left an
+# error behind, which then comes up wherever somebody looks next. Called from C it always looks.
+_headers = methodcaller("headers")
+
+
 def _asked(message: HasHeaders) -> Any:
     try:
-        return message.headers()
+        return _headers(message)
     except SystemError:
-        return message.headers()  # the second time it gives what it has
+        return _headers(message)  # the second time it gives what it has
 
 
 def _is_whole(pair: tuple[str, bytes | None]) -> bool:

@@ -157,7 +157,7 @@ def frames_sentence(plan: Plan, names: str, group: str) -> str:
     """Say what is promised."""
     promised = " and ".join(dict.fromkeys(one.guarantee for one in writers_of(plan)))
     failing = plan.policy.sentence().replace("a record that fails", "a round that fails", 1)
-    return f"tidegate: group {group} reads {names} in rounds: every record {promised}, in no order; {failing}"
+    return f"group {group} reads {names} in rounds: every record {promised}, in no order; {failing}"
 
 
 def writers_of(plan: Plan) -> tuple[FrameWriter, ...]:
