@@ -100,7 +100,7 @@ def test_a_session_that_is_there_is_used_and_the_master_that_was_chosen_is_named
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.run(world.pipeline().sink(print))
-    assert "Spark session already" not in caplog.text, "nobody has chosen another one"
+    assert "a Spark already" not in caplog.text, "nobody has chosen another one"
     world.settings["master"] = "local[7]"
     world.run(world.pipeline().sink(print))
-    assert "a Spark session already, on local[2]: it is used, and master=local[7] (argument) is not" in caplog.text
+    assert "a Spark already, on local[2]: it is used, and master=local[7] (argument) is not" in caplog.text
