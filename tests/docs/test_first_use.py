@@ -59,7 +59,8 @@ def mark(broker: Broker) -> int:
 
 @pytest.mark.timeout(240)
 def test_the_test_of_the_how_to_passes(tmp_path: Path, broker: Broker) -> None:
-    [whole_test] = [code for code in blocks("docs/how-to/test-your-pipeline.md", "python") if "Broker()" in code]
+    [whole_test] = [code for code in blocks("docs/how-to/test-your-pipeline.md", "python") if "caught-up" in code]
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["tidegate.testing.fixtures"]\n', encoding="utf-8")
     (tmp_path / "test_orders.py").write_text(whole_test, encoding="utf-8")
     variables = {name: value for name, value in environment(broker).items() if name != "TIDEGATE_BOOTSTRAP"}
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_orders.py"]
