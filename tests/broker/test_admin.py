@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.support import wait_until
-from tidegate.errors import BrokerRefused, GroupHasMembers, SettingsError, TopicMissing
+from tidegate.errors import BrokerRefused, BrokerUnreachable, GroupHasMembers, SettingsError, TopicMissing
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.commits import CommitSeen, read_commits, watch_commits
 from tidegate.kafka.connection import Kafka
@@ -109,6 +110,25 @@ def test_a_topic_that_cannot_be_is_refused_as_a_setting(
 ) -> None:
     with pytest.raises(SettingsError, match="creating topic"):
         admin.create_topic(bad_name, partitions, config, replication)
+
+
+def test_a_client_that_is_never_answered_again_is_replaced_before_the_next_question(kafka: Kafka, topic: str) -> None:
+    admin = Admin(kafka, 2.0)
+    admin._asker._client = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    with pytest.raises(BrokerUnreachable, match="does not answer"):
+        admin.describe([topic])
+
+    assert admin.describe([topic])[topic].partitions == 3
+
+
+def test_a_client_stays_where_a_new_one_is_not_answered_either() -> None:
+    asker = Admin(Kafka("127.0.0.1:1"), 0.5)._asker
+    before = asker.client
+    with pytest.raises(BrokerUnreachable):
+        asker.ask("asking", lambda: {0: asker.client.describe_cluster(request_timeout=0.5)})
+
+    assert asker._is_doubted
+    assert asker.client is before
 
 
 def test_deleting_what_is_not_there_says_so(admin: Admin, name: str) -> None:

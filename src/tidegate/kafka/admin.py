@@ -28,9 +28,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client 
 )
 
 from tidegate.errors import BrokerUnreachable, GroupHasMembers, TidegateError, TopicMissing
-from tidegate.kafka.answers import wait_for_answer
+from tidegate.kafka.answers import Asker
 from tidegate.kafka.committed import CommittedReader
-from tidegate.kafka.connection import ClientLog, Kafka, translate
+from tidegate.kafka.connection import Kafka
 from tidegate.kafka.groups import (
     GroupInfo,
     GroupMember,
@@ -61,11 +61,6 @@ NO_LEADER_YET = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.UNKNOWN_LEADER_EPOCH,
-}
-_NO_COORDINATOR_YET = {
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
 }
 _NAP_SECONDS = 0.05
 _MOST_GROUPS = 4
@@ -109,26 +104,26 @@ class Admin:
 
     def __init__(self, kafka: Kafka, timeout_seconds: float = 10.0) -> None:
         self._kafka = kafka
-        self._bootstrap = kafka.bootstrap
         self._timeout = timeout_seconds
         self._committed: dict[tuple[str, bool], CommittedReader] = {}
-        settings = kafka.client()
-        self._log: ClientLog = settings["logger"]
-        try:
-            self._client = AdminClient(settings)
-        except KafkaException as error:
-            raise self._ours(error, "connecting") from error
+        self._asker = Asker(kafka, timeout_seconds)
+
+    @property
+    def _client(self) -> AdminClient:
+        return self._asker.client
 
     def ask(self, where: str, call: Callable[[AdminClient, float], Mapping[K, Future[T]]]) -> dict[K, T]:
         """Ask the cluster anything, with the patience and the errors of all questions here.
 
         `call` gets the client and how many seconds it may take.
         """
-        return self._ask(where, lambda: call(self._client, self._timeout))
+        return self._asker.ask(where, lambda: call(self._client, self._timeout))
 
     def cluster_id(self) -> str:
         """Return Kafka's own id of this cluster."""
-        asked = self._ask("asking who it is", lambda: {0: self._client.describe_cluster(request_timeout=self._timeout)})
+        asked = self._asker.ask(
+            "asking who it is", lambda: {0: self._client.describe_cluster(request_timeout=self._timeout)}
+        )
         return str(asked[0].cluster_id)
 
     def topics(self) -> list[TopicInfo]:
@@ -156,22 +151,22 @@ class Admin:
         """Create a topic and wait until it can be used. A replication of -1 is the broker's default."""
         where = f"creating topic {name}"
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(config or {}))
-        self._ask(
+        self._asker.ask(
             where,
             lambda: self._client.create_topics([topic], request_timeout=self._timeout, operation_timeout=self._timeout),
         )
-        self._until(where, lambda: self._describe([name], where)[name] is not None)
+        self._asker.until(where, lambda: self._describe([name], where)[name] is not None)
         self._list_offsets([Partition(name, number) for number in range(partitions)], _EARLIEST, where)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records, and wait until it is gone."""
         self.describe([name])
         where = f"deleting topic {name}"
-        self._ask(
+        self._asker.ask(
             where,
             lambda: self._client.delete_topics([name], request_timeout=self._timeout, operation_timeout=self._timeout),
         )
-        self._until(where, lambda: self._describe([name], where)[name] is None)
+        self._asker.until(where, lambda: self._describe([name], where)[name] is None)
 
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the first offset that is still retained, for each partition."""
@@ -222,12 +217,12 @@ class Admin:
 
         def store() -> None:
             answers = self._client.alter_consumer_group_offsets([request], request_timeout=self._timeout)
-            for entry in self._result(answers[group]).topic_partitions or []:
+            for entry in self._asker.answer(answers[group]).topic_partitions or []:
                 if entry.error is not None:
                     raise KafkaException(entry.error)
 
         try:
-            self._patiently(store)
+            self._asker.patiently(store)
         except KafkaException as error:
             if error.args[0].code() in _GONE:
                 self._check_exist(list(positions))  # says which one
@@ -248,7 +243,7 @@ class Admin:
         others = [one.id for one in listed if is_broker_led(one)]
         if others:
             # Asked only where a broker has just answered, since it may end the process: see `kafka/groups.py`.
-            answers = self._ask(
+            answers = self._asker.ask(
                 where, lambda: self._client.describe_consumer_groups(others, request_timeout=self._timeout)
             )
             found |= {name: described_group(name, one) for name, one in answers.items()}
@@ -262,7 +257,7 @@ class Admin:
             try:
                 return ask_for_groups(self._client, group, min(_FIRST_WAIT_SECONDS, left))
             except KafkaException as error:
-                problem = self._ours(error, where)
+                problem = self._asker.ours(error, where)
                 if not isinstance(problem, BrokerUnreachable) or time.monotonic() > deadline:
                     raise problem from error
                 time.sleep(_NAP_SECONDS)
@@ -270,9 +265,11 @@ class Admin:
     def groups(self) -> list[str]:
         """Return the names of all consumer groups that the cluster knows."""
         where = "listing groups"
-        answer = self._ask(where, lambda: {"": self._client.list_consumer_groups(request_timeout=self._timeout)})[""]
+        answer = self._asker.ask(where, lambda: {"": self._client.list_consumer_groups(request_timeout=self._timeout)})[
+            ""
+        ]
         if answer.errors:
-            raise self._translate(answer.errors[0], where)
+            raise self._asker.translate(answer.errors[0], where)
         return sorted(listing.group_id for listing in answer.valid)
 
     def topic_names(self) -> list[str]:
@@ -282,7 +279,7 @@ class Admin:
             try:
                 return sorted(self._client.list_topics(timeout=patience).topics)
             except KafkaException as error:
-                problem = self._ours(error, "listing topics")
+                problem = self._asker.ours(error, "listing topics")
                 if patience == self._timeout or not isinstance(problem, BrokerUnreachable):
                     raise problem from error
         return []
@@ -294,14 +291,14 @@ class Admin:
         try:
             futures = self._client.describe_topics(TopicCollection(names), request_timeout=self._timeout)
         except (KafkaException, ValueError) as error:
-            raise self._ours(error, where) from error
+            raise self._asker.ours(error, where) from error
         for name, future in futures.items():
             try:
-                answers[name] = _topic_info(self._result(future))
+                answers[name] = _topic_info(self._asker.answer(future))
             except KafkaException as error:
                 if error.args[0].code() not in _GONE:
                     refused = error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-                    raise self._ours(error, f"describing topic {name}" if refused else where) from error
+                    raise self._asker.ours(error, f"describing topic {name}" if refused else where) from error
                 answers[name] = None
         return answers
 
@@ -315,16 +312,16 @@ class Admin:
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                answers = self._answers(
+                answers = self._asker.answers(
                     self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout)
                 )
                 return {Partition(at.topic, at.partition): found.offset for at, found in answers.items()}
             except KafkaException as error:
                 if error.args[0].code() not in NO_LEADER_YET:
-                    raise self._ours(error, where) from error
+                    raise self._asker.ours(error, where) from error
                 self._check_exist([Partition(at.topic, at.partition) for at in wanted])
                 if time.monotonic() > deadline:
-                    raise self._ours(error, where) from error
+                    raise self._asker.ours(error, where) from error
                 time.sleep(_NAP_SECONDS)
 
     def _check_exist(self, partitions: list[Partition]) -> None:
@@ -347,47 +344,7 @@ class Admin:
                 f"group {group} has members, and the broker takes commits from them alone",
                 "stop every process of the group first",
             )
-        return self._translate(error, where)
-
-    def _ask(self, where: str, call: Callable[[], Mapping[K, Future[T]]]) -> dict[K, T]:
-        try:
-            return self._patiently(lambda: self._answers(call()))
-        except (KafkaException, ValueError) as error:
-            raise self._ours(error, where) from error
-
-    def _patiently(self, call: Callable[[], T]) -> T:
-        """Ask again while a group's coordinator is on its way: the first commit of a new cluster finds none."""
-        deadline = time.monotonic() + self._timeout
-        while True:
-            try:
-                return call()
-            except KafkaException as error:
-                if error.args[0].code() not in _NO_COORDINATOR_YET or time.monotonic() > deadline:
-                    raise
-                time.sleep(_NAP_SECONDS)
-
-    def _until(self, where: str, check: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + self._timeout
-        while not check():
-            if time.monotonic() > deadline:
-                raise self._translate(KafkaError(KafkaError._TIMED_OUT), where)
-            time.sleep(_NAP_SECONDS)
-
-    def _ours(self, error: Exception, where: str) -> TidegateError:
-        if isinstance(error, KafkaException):
-            return self._translate(error.args[0], where)
-        return self._translate(KafkaError(KafkaError._INVALID_ARG, str(error)), where)
-
-    def _translate(self, error: KafkaError, where: str) -> TidegateError:
-        if hasattr(self, "_client"):
-            self._client.poll(0)  # brings the log lines that say why no connection was made
-        return translate(self._log.blame(error), where, self._bootstrap, reason=self._log.last_failure)
-
-    def _answers(self, futures: Mapping[K, Future[T]]) -> dict[K, T]:
-        return {asked: self._result(future) for asked, future in futures.items()}
-
-    def _result(self, future: Future[T]) -> T:
-        return wait_for_answer(future, self._client, self._log)
+        return self._asker.translate(error, where)
 
 
 def _topic_info(found: TopicDescription) -> TopicInfo:
