@@ -14,6 +14,9 @@ from tidegate.context import Hand
 from tidegate.records import Done
 from tidegate.steps import Plan, Step, Value, refuse_coroutine, refuse_single, suffix_of
 
+_PLAIN = frozenset({dict, list, str, bytes, int, float, bool, tuple, type(None)})
+"""Values that cannot be waited for."""
+
 AsyncChain = Callable[[Value], Awaitable[None]]
 
 
@@ -86,13 +89,16 @@ class AsyncRunner:
         if step.kind == "map":
 
             async def run_map(value: Value) -> None:
-                await rest(await answer(function(value)))
+                made = function(value)
+                # Most steps are plain functions that give plain values: a decoder's answer need not be asked further.
+                await rest(made if type(made) in _PLAIN else await answer(made))
 
             return run_map
         if step.kind == "filter":
 
             async def run_filter(value: Value) -> None:
-                if await answer(function(value)):
+                verdict = function(value)
+                if verdict if type(verdict) is bool else await answer(verdict):
                     await rest(value)
                 else:
                     self._child += 1  # a dropped child keeps its number, so its brothers keep theirs

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
@@ -16,6 +17,7 @@ from tests.simulation.simulation import Made, Ran, Simulation
 
 LOT = 2_000
 """Schedules that a worker runs at a time."""
+COLLECTED_EVERY = 50
 HONEST = Made()
 
 
@@ -57,19 +59,34 @@ def run_lot(
 ) -> Summary:
     """Run the schedules of so many seeds; stop where enough of them show a breach."""
     found = Summary()
+    with seldom_collected() as collect:
+        for seed in range(first, first + count):
+            ran = run_one(plan_of(seed, kinds, is_frames=is_frames), made)
+            found.schedules += 1
+            found.counts.update(ran.counts)
+            found.endings.update(ran.endings)
+            if found.schedules % COLLECTED_EVERY == 0:
+                collect()
+            if ran.breaches:
+                found.breaches[seed] = ran.breaches
+                if len(found.breaches) >= most_breaches:
+                    break
+    return found
+
+
+@contextlib.contextmanager
+def seldom_collected() -> Iterator[Callable[[], int]]:
+    """Let nothing be collected but where it is asked for: a schedule is over before that would be worth it."""
+    was_on = gc.isenabled()
     gc.collect()
     gc.freeze()  # what is there already need not be looked through again and again
-    for seed in range(first, first + count):
-        ran = run_one(plan_of(seed, kinds, is_frames=is_frames), made)
-        found.schedules += 1
-        found.counts += ran.counts
-        found.endings += ran.endings
-        if ran.breaches:
-            found.breaches[seed] = ran.breaches
-            if len(found.breaches) >= most_breaches:
-                break
-    gc.unfreeze()
-    return found
+    gc.disable()
+    try:
+        yield gc.collect
+    finally:
+        gc.unfreeze()
+        if was_on:
+            gc.enable()
 
 
 def run_many(first: int, count: int, workers: int | None = None, *, is_frames: bool = False) -> Iterator[Summary]:

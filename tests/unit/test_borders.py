@@ -16,7 +16,7 @@ ROOT = Path(tidegate.__file__).parent
 # From the ground up: a module may import from its own row and from rows above it in this list.
 LAYERS = [
     {"beside", "errors", "machine"},
-    {"durations", "records"},
+    {"deadlines", "durations", "records"},
     {"secrets"},
     {"settings", "tls"},
     {"copies", "headers", "java", "ledger", "names", "places"},
@@ -53,6 +53,7 @@ PURE = [
     "engine/lost",
     "engine/topics",
     "ops/verdicts",
+    "sinks/http_requests",
 ]
 IMPURE_MODULES = {"confluent_kafka", "pyspark", "threading", "time", "socket", "queue", "asyncio", "subprocess", "os"}
 

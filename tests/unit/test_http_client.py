@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tidegate.sinks.http_client import Answer, HttpClient, Lost, NoConnection, NoHttp, NotSendable, place_of, written
+from tidegate.sinks.http_client import Answer, HttpClient, Lost, NoConnection, NoHttp
+from tidegate.sinks.http_requests import NotSendable, place_of, written
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

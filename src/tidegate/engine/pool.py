@@ -19,6 +19,7 @@ from typing import Any
 
 from tidegate.async_steps import AsyncRunner, answer
 from tidegate.context import Hand, current, take_in_hand
+from tidegate.deadlines import Deadlines
 from tidegate.engine.fates import Attempt
 from tidegate.engine.waiting import Queue
 from tidegate.errors import TimedOut
@@ -179,13 +180,20 @@ class LoopPool(Pool):
         super().__init__(plan, group)
         self.can_cancel = True
         self._free: list[tuple[Hand, AsyncRunner]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[Job, asyncio.Task[None]] = {}
         self._given: deque[Job] = deque()
         self._is_called = False
         """Whether the loop will look at what is given."""
         self._finished: list[Job] = []
+        self._deadlines = Deadlines(0.0)
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self._serve, name="tidegate-loop", daemon=True).start()
+
+    def begin_round(self, attempt_seconds: float) -> None:
+        """A new round, in which attempts may take so long."""
+        super().begin_round(attempt_seconds)
+        if self._deadlines.seconds != attempt_seconds:
+            self._deadlines = Deadlines(attempt_seconds)
 
     def submit(self, job: Job) -> None:
         """Begin it on the loop."""
@@ -205,9 +213,8 @@ class LoopPool(Pool):
     def _begin_given(self) -> None:
         self._is_called = False  # first: what is given from now on calls again
         while self._given:
-            task = self.loop.create_task(self._run(self._given.popleft()))
-            self._tasks.add(task)  # the loop itself keeps only a weak reference
-            task.add_done_callback(self._tasks.discard)
+            job = self._given.popleft()
+            self._tasks[job] = self.loop.create_task(self._run(job))  # the loop itself keeps only a weak reference
 
     def _hand_over(self) -> None:
         finished, self._finished = self._finished, []
@@ -225,6 +232,7 @@ class LoopPool(Pool):
         if not self._finished:
             self.loop.call_soon(self._hand_over)
         self._finished.append(job)
+        del self._tasks[job]
 
     async def _run_one(self, attempt: Attempt, hand: Hand, runner: AsyncRunner) -> Ended:
         taken, ended = runner.taken_by_me, Ended(attempt)
@@ -272,12 +280,12 @@ class LoopPool(Pool):
 
     async def _within_time(self, work: Awaitable[None]) -> BaseException | None:
         """Wait for a user's function; return what it raised, or that its time was up."""
-        limit = asyncio.timeout(self._seconds)
+        limit = self._deadlines.limit()
         try:
-            async with limit:
+            with limit:
                 await work
         except BaseException as error:  # noqa: BLE001  # whatever a user's function raises fails its record, no more
-            if isinstance(error, TimeoutError) and limit.expired():
+            if isinstance(error, TimeoutError) and limit.has_expired:
                 return TimedOut(f"one attempt took longer than timeout={self._seconds:g}s")
             return error
         return None

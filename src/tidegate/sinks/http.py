@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Mapping
@@ -14,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tidegate.context import current_id, current_ids, trace_headers
+from tidegate.deadlines import Deadlines
 from tidegate.durations import seconds
 from tidegate.errors import Reject, SettingsError, Unavailable, Undecodable
 from tidegate.secrets import Secret
+from tidegate.sinks.http_requests import NotSendable, refuse_name
 from tidegate.sinks.objects import AsyncSink
 from tidegate.steps import refuse_async
 from tidegate.tls import Tls
@@ -65,7 +66,7 @@ class Http:
         return f"http {self.method} {url}"
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "_client"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_client", "_deadlines")}
 
     async def open(self) -> None:
         """Make the client, on the loop that uses it."""
@@ -76,6 +77,7 @@ class Http:
             tls=self.tls.context() if self.tls is not None else None,
             connect_seconds=min(self.timeout, CONNECT_SECONDS),
         )
+        self._deadlines = Deadlines(self.timeout)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -92,12 +94,12 @@ class Http:
 
     async def _send(self, value: Any, key: str) -> Answer:
         """Send one value; return the answer, which is a 2xx."""
-        from tidegate.sinks.http_client import NoHttp, NotSendable  # noqa: PLC0415  # as above
+        from tidegate.sinks.http_client import NoHttp  # noqa: PLC0415  # as above
 
         url = self.url if isinstance(self.url, str) else self.url(value)
         body, headers = self._body(value), self._headers(value, key)
         try:
-            async with asyncio.timeout(self.timeout):
+            with self._deadlines.limit():
                 answer = await self._client.request(self.method, url, body, headers)
         except TimeoutError as error:
             raise HttpTimeout(f"{url} gave no answer within {self.timeout:g}s") from error
@@ -223,8 +225,6 @@ def _made(  # the options of the two functions above
 
 
 def _refuse_names(headers: HeaderValues) -> None:
-    from tidegate.sinks.http_client import NotSendable, refuse_name  # noqa: PLC0415  # needs the extra, as above
-
     for name in headers:
         try:
             refuse_name(name)

@@ -7,24 +7,21 @@ times as much per request, which is most of what a record costs that goes to a s
 from __future__ import annotations
 
 import asyncio
-import base64
-import re
 import socket
 import ssl
 import zlib
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import cast
-from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import httptools
+
+from tidegate.sinks.http_requests import Place, place_of, written
 
 KEPT_SECONDS = 30.0
 """An idle connection is closed after so long: servers close theirs after a minute or so."""
 _SECOND_ADDRESS_SECONDS = 0.25
-_AGENT = "tidegate"
 
 
 class NoConnection(OSError):
@@ -41,30 +38,6 @@ class Lost(OSError):
 
 class NoHttp(Exception):
     """What answered speaks no HTTP."""
-
-
-class NotSendable(ValueError):
-    """An address that is none, or a header that no server may be sent."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a request goes."""
-
-    host: str
-    port: int
-    is_tls: bool
-    target: str
-    """Path and query, as the request's first line has them."""
-    name: str
-    """What the header Host says."""
-    authorization: str | None
-    """From a user and a password in the address."""
-
-    @property
-    def server(self) -> tuple[str, int, bool]:
-        """Requests with the same one may share a connection."""
-        return self.host, self.port, self.is_tls
 
 
 @dataclass(frozen=True)
@@ -96,7 +69,7 @@ class HttpClient:
         self._tls = tls
         self._connect_seconds = connect_seconds
         self._room = asyncio.Semaphore(connections)
-        self._idle: dict[tuple[str, int, bool], deque[_Connection]] = {}
+        self._idle: defaultdict[tuple[str, int, bool], deque[_Connection]] = defaultdict(deque)
         self._sweeping: asyncio.TimerHandle | None = None
 
     async def request(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
@@ -165,7 +138,7 @@ class HttpClient:
         return None
 
     def _keep(self, connection: _Connection, server: tuple[str, int, bool]) -> None:
-        self._idle.setdefault(server, deque()).append(connection)
+        self._idle[server].append(connection)
         connection.idle_since = connection.loop.time()
         if self._sweeping is None:
             self._sweeping = connection.loop.call_later(KEPT_SECONDS, self._sweep)
@@ -313,81 +286,3 @@ def _plain(content: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
         if name.lower() == b"content-encoding" and value.strip().lower() in (b"gzip", b"x-gzip", b"deflate"):
             return zlib.decompress(content, wbits=47)
     return content
-
-
-# --- pure -----------------------------------------------------------------------------------------
-
-_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_LONE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_NOT_QUOTED = "/%:@!$&'()*+,;=~[]?"
-
-
-@lru_cache(maxsize=1024)
-def place_of(url: str) -> Place:
-    """Understand an address; what has no place in one is quoted, what is quoted stays."""
-    try:
-        parts = urlsplit(url.strip())
-        port, host = parts.port, parts.hostname
-    except ValueError as error:
-        raise NotSendable(f"{url!r} is no address: {error}") from error
-    if parts.scheme not in ("http", "https") or not host:
-        raise NotSendable(f"{url!r} is no address")
-    is_tls = parts.scheme == "https"
-    name = _host_name(url, host)
-    shown = f"[{name}]" if ":" in name else name
-    return Place(
-        name,
-        port or (443 if is_tls else 80),
-        is_tls,
-        _quoted(parts.path or "/") + (f"?{_quoted(parts.query)}" if parts.query else ""),
-        shown if port is None else f"{shown}:{port}",
-        _authorization(parts),
-    )
-
-
-def _host_name(url: str, host: str) -> str:
-    if host.isascii():
-        return host
-    try:
-        return host.encode("idna").decode("ascii")
-    except UnicodeError as error:
-        raise NotSendable(f"{url!r} is no address: {error}") from error
-
-
-def _quoted(text: str) -> str:
-    return quote(_LONE_PERCENT.sub("%25", text), safe=_NOT_QUOTED)
-
-
-def _authorization(parts: SplitResult) -> str | None:
-    if parts.username is None:
-        return None
-    user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return "Basic " + base64.b64encode(user.encode()).decode("ascii")
-
-
-def written(method: str, place: Place, body: bytes | None, headers: Mapping[str, str]) -> bytes:
-    """Return a request as bytes."""
-    lines = [f"{method} {place.target} HTTP/1.1", f"Content-Length: {0 if body is None else len(body)}"]
-    given = {name.lower() for name in headers}
-    for name, value in (("Host", place.name), ("User-Agent", _AGENT), ("Accept", "*/*")):
-        if name.lower() not in given:
-            lines.append(f"{name}: {value}")
-    if place.authorization is not None and "authorization" not in given:
-        lines.append(f"Authorization: {place.authorization}")
-    for name, value in headers.items():
-        refuse_name(name)
-        lines.append(f"{name}: {value}")
-    head = "\r\n".join(lines)
-    # A line break inside a value would be a header, or a request, that nobody wrote.
-    if head.count("\r") != len(lines) - 1 or head.count("\n") != len(lines) - 1 or "\0" in head:
-        raise NotSendable("a header's value holds a line break or a zero byte")
-    return head.encode() + b"\r\n\r\n" + (body or b"")
-
-
-@lru_cache(maxsize=256)
-def refuse_name(name: str) -> None:
-    """Refuse what is no header's name, and those that the client writes itself."""
-    if _NAME.fullmatch(name) is None:
-        raise NotSendable(f"{name!r} is no name of a header")
-    if name.lower() in ("content-length", "transfer-encoding", "connection"):
-        raise NotSendable(f"the header {name} is written by Tidegate itself")
