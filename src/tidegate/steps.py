@@ -36,9 +36,9 @@ class Sink:
     write: Callable[..., object]
     when: Callable[[Value], object] | None = None
 
-    @property
+    @functools.cached_property
     def is_async(self) -> bool:
-        """Whether its answer has to be waited for."""
+        """Whether its answer has to be waited for. Asked for every record: looking is slow."""
         return is_async(self.write)
 
     @functools.cached_property
