@@ -6,13 +6,12 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from tidegate.copies import Copy, record_headers
 from tidegate.errors import SettingsError
 from tidegate.headers import all_headers, readable_headers
-from tidegate.records import ABSENT_MS, Record
+from tidegate.records import Record, moment
 
 T = TypeVar("T")
 
@@ -77,12 +76,12 @@ def current() -> Record:
     if hand.copy is None:
         topic, partition, record_offset = message.topic(), message.partition(), message.offset()
         stable_id, headers = f"{hand.group}:{topic}:{partition}:{record_offset}", own
-        timestamp = None if kind == _NO_TIMESTAMP else _moment(milliseconds)
+        timestamp = None if kind == _NO_TIMESTAMP else moment(milliseconds)
     else:
         origin = hand.copy.origin
         topic, partition, record_offset = origin.topic, origin.partition, origin.offset
         stable_id, headers = hand.copy.stable_id, record_headers(own)
-        timestamp = None if origin.timestamp_ms is None else _moment(origin.timestamp_ms)
+        timestamp = moment(origin.timestamp_ms)
     return Record(
         topic=topic,
         partition=partition,
@@ -124,16 +123,6 @@ def current_ids() -> tuple[str, ...]:
     """Return the ids of the values of the list that a sink has in hand; none where it has a single value."""
     hand = _hand.get()
     return () if hand is None else hand.ids
-
-
-def _moment(milliseconds: int) -> datetime | None:
-    """Producers may write any number as a timestamp; one outside the calendar counts as absent."""
-    if milliseconds == ABSENT_MS:
-        return None
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 _made: dict[str, object] = {}

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 ABSENT_MS = -1
 """What Kafka stores where a producer gave no time; the client calls it one."""
+
+
+def moment(milliseconds: int | None) -> datetime | None:
+    """Return a Kafka timestamp as a time; None for one that is absent, or that no calendar has.
+
+    Producers may write any number.
+    """
+    if milliseconds is None or milliseconds == ABSENT_MS:
+        return None
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def counted(number: int, what: str) -> str:

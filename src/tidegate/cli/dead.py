@@ -26,10 +26,9 @@ from tidegate.cli.common import (
 )
 from tidegate.cli.completing import complete_group, complete_topic
 from tidegate.durations import rate_per_second
-from tidegate.kafka.scan import moment
 from tidegate.ops.dead_letters import DeadLetter, DeadTopic, dead_letters, make_filter
 from tidegate.ops.redrive import MOST_REDRIVES, RedriveReport, Redriving
-from tidegate.records import counted
+from tidegate.records import counted, moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,8 +10,8 @@ import typer
 from tidegate.cli.common import AsJson, Bootstrap, Client, chosen_cluster, examples, note, safe, say, show_json
 from tidegate.cli.completing import complete_group, complete_topic
 from tidegate.kafka.commits import watch_commits
-from tidegate.kafka.scan import moment
 from tidegate.ledger import decode_any
+from tidegate.records import moment
 
 if TYPE_CHECKING:
     from tidegate.kafka.commits import CommitSeen

@@ -106,10 +106,12 @@ class Fates:
 
         `is_next`: it is the next of a queue that is closed for all others.
         """
-        if self._is_over(message) or self._has_to_wait(message, is_next=is_next):
-            return None
         partition, record_offset = place(message), message.offset()
+        if self._is_over(message, partition):
+            return None
         note = self._books.note_for(partition, record_offset)
+        if self._has_to_wait(message, partition, note, is_next=is_next):
+            return None
         copy = read_headers(readable_headers(message)) if partition.topic in self.own else None
         done = self._books.ledgers[partition].done(record_offset)
         if copy is not None and copy.sinks == self._tools.plan.fingerprint:
@@ -120,9 +122,8 @@ class Fates:
         self._go_on_with(attempt, note, note.failure)
         return None
 
-    def _is_over(self, message: Message) -> bool:
+    def _is_over(self, message: Message, partition: Partition) -> bool:
         """Whether nothing is to be done for a record: its partition has failed, it is settled, or it is none."""
-        partition = place(message)
         if partition in self._books.failures:
             return True
         is_none = partition.topic in self.own and is_note(readable_headers(message))
@@ -131,19 +132,18 @@ class Fates:
             return True
         return False
 
-    def _has_to_wait(self, message: Message, *, is_next: bool) -> bool:
+    def _has_to_wait(self, message: Message, partition: Partition, note: Note | None, *, is_next: bool) -> bool:
         """Whether one before it waits or runs, it was told to wait, or it is not due; then it waits from now on."""
-        partition, queue, now = place(message), self.queue(message), time.monotonic()
+        queue = self._queue(message, partition)
         blocking = None if is_next else self.waiting.blocks(partition, queue)
         if blocking is not None:
             self._wait_behind(blocking, message)
             return True
-        note = self._books.note_for(partition, message.offset())
-        if note is not None and note.next_try > now:
+        if note is not None and note.next_try > time.monotonic():
             self._wait(queue, message, note.next_try)
             return True
         due = self._due(message) if partition.topic in self.own else 0.0
-        if due > now:
+        if due and due > time.monotonic():
             self._wait((partition, None), message, due)
             self._books.park(partition, due)
             return True
@@ -159,7 +159,10 @@ class Fates:
 
     def queue(self, message: Message) -> Queue:
         """Return what a record must not overtake."""
-        return queue_of(self._tools.plan.order, place(message), message.key(), message.offset())
+        return self._queue(message, place(message))
+
+    def _queue(self, message: Message, partition: Partition) -> Queue:
+        return queue_of(self._tools.plan.order, partition, message.key(), message.offset())
 
     @property
     def is_full(self) -> bool:

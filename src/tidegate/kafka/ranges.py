@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tidegate.context import Message
 from tidegate.kafka.connection import ClientLog, Kafka
+from tidegate.kafka.reader import worker_settings
 from tidegate.records import Partition
 
 MOST_AT_ONCE = 2_000
@@ -38,20 +39,7 @@ class RangeReader:
     """One assigned consumer of one Python worker, for one stretch after the other."""
 
     def __init__(self, kafka: Kafka, group: str) -> None:
-        settings = kafka.client(
-            group_id=group,
-            enable_auto_commit=False,
-            enable_auto_offset_store=False,
-            isolation_level="read_committed",
-            enable_partition_eof=True,
-            # The default would jump to the end in silence where the offset is out of range.
-            auto_offset_reset="error",
-            # The default of 1,000 ms starves the application: half the throughput.
-            fetch_queue_backoff_ms=10,
-            fetch_wait_max_ms=100,
-            topic_metadata_refresh_interval_ms=5_000,
-            max_poll_interval_ms=86_400_000,
-        )
+        settings = worker_settings(kafka, group)
         self._log: ClientLog = settings["logger"]
         self._consumer = Consumer(settings)
 

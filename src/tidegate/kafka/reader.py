@@ -26,26 +26,31 @@ class ReadFailed(Exception):
     """Kafka will not give these records: the topic is gone, the rights are missing."""
 
 
+def worker_settings(kafka: Kafka, group: str) -> dict[str, Any]:
+    """Return the settings of a consumer that reads assigned partitions in a Python worker."""
+    return kafka.client(
+        group_id=group,
+        enable_auto_commit=False,
+        enable_auto_offset_store=False,
+        isolation_level="read_committed",
+        enable_partition_eof=True,
+        # The default would jump to the end in silence where the offset is out of range.
+        auto_offset_reset="error",
+        # The default of 1,000 ms starves the application: half the throughput.
+        fetch_queue_backoff_ms=10,
+        fetch_wait_max_ms=100,
+        # The default of five minutes is how long a topic that returned would stay unknown.
+        topic_metadata_refresh_interval_ms=5_000,
+        # A reader is polled only during rounds; it is no member, so nobody waits for it.
+        max_poll_interval_ms=86_400_000,
+    )
+
+
 class Reader:
     """One assigned consumer of one Python worker, kept between rounds with what it has prefetched."""
 
     def __init__(self, kafka: Kafka, group: str) -> None:
-        settings = kafka.client(
-            group_id=group,
-            enable_auto_commit=False,
-            enable_auto_offset_store=False,
-            isolation_level="read_committed",
-            enable_partition_eof=True,
-            # The default would jump to the end in silence where the offset is out of range.
-            auto_offset_reset="error",
-            # The default of 1,000 ms starves the application: half the throughput.
-            fetch_queue_backoff_ms=10,
-            fetch_wait_max_ms=100,
-            # The default of five minutes is how long a topic that returned would stay unknown.
-            topic_metadata_refresh_interval_ms=5_000,
-            # A reader is polled only during rounds; it is no member, so nobody waits for it.
-            max_poll_interval_ms=86_400_000,
-        )
+        settings = worker_settings(kafka, group)
         self._log: ClientLog = settings["logger"]
         self._consumer = Consumer(settings)
         self._era = ""

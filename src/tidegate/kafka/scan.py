@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
@@ -12,10 +11,11 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Messa
 from tidegate.errors import BrokerUnreachable
 from tidegate.headers import readable_headers
 from tidegate.kafka.connection import ClientLog, Kafka, translate, translated
-from tidegate.records import ABSENT_MS, Partition
+from tidegate.records import Partition, moment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
 _NAP_SECONDS = 0.2  # how often a silent scan looks whether its patience has ended
 
@@ -154,16 +154,6 @@ def _seen(message: Message) -> SeenRecord:
         headers=tuple((name, value.encode() if isinstance(value, str) else value) for name, value in _headers(message)),
         timestamp=None if kind == TIMESTAMP_NOT_AVAILABLE else moment(milliseconds),
     )
-
-
-def moment(milliseconds: int) -> datetime | None:
-    """Return a Kafka timestamp as a time; None for one that is absent, or that no calendar has."""
-    if milliseconds == ABSENT_MS:
-        return None
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def _headers(message: Message) -> list[tuple[str, str | bytes | None]]:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from tidegate.copies import Copy, Headers, Past, read_headers, record_headers, redriven_place
 from tidegate.durations import seconds
 from tidegate.errors import SettingsError, TopicMissing
-from tidegate.kafka.scan import Scan, moment
+from tidegate.kafka.scan import Scan
 from tidegate.names import dead_topic, is_own, redrive_topic
 from tidegate.ops.cluster import chosen_cluster
 from tidegate.ops.redrive_memory import RedriveMemory, Remembered
 from tidegate.ops.tail import parse_time
+from tidegate.records import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

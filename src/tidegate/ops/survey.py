@@ -18,6 +18,7 @@ from tidegate.ops.marks import KnownMark, MarksReader
 from tidegate.ops.model import GroupLag, PartitionLag
 from tidegate.ops.times import RecordTimes, Span, SpanTimes
 from tidegate.ops.verdicts import Limits, Standing, judge, judge_group, still_for, still_since, went_back_from
+from tidegate.records import moment
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -193,8 +194,8 @@ class Survey:
         lag: int | None = None
         if log is not None and mark is not None and not place.is_made_anew:
             lag = 0 if place.span is None or (found is not None and found.is_empty) else log.end_offset - mark
-        first = _moment(None if found is None else found.first_ms)
-        last = _moment(None if found is None else found.last_ms)
+        first = moment(None if found is None else found.first_ms)
+        last = moment(None if found is None else found.last_ms)
         waiting = 0.0 if lag == 0 else _between(first, at)
         still = still_for(lag, waiting, _between(moved_at, at))
         if group.before is not None and place.before is not None:
@@ -286,19 +287,10 @@ def _named(owner: GroupMember | None) -> str | None:
 
 
 def _moved_at(place: _Place, at: datetime) -> datetime | None:
-    known = _moment(None if place.known is None else place.known.moved_at_ms)
+    known = moment(None if place.known is None else place.known.moved_at_ms)
     if known is not None or place.before is None:
         return known
     return place.before.moved_at if place.before.mark == place.mark else at
-
-
-def _moment(milliseconds: int | None) -> datetime | None:
-    if milliseconds is None:
-        return None
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None  # no calendar has it
 
 
 def _between(first: datetime | None, last: datetime | None) -> float | None:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from nicegui import ui
 
-from tidegate.kafka.scan import moment
 from tidegate.ops.dead_letters import Filter
-from tidegate.records import counted
+from tidegate.records import counted, moment
 from tidegate.web.letters import load_letter
 from tidegate.web.pages import words
 from tidegate.web.pages.dead import error_text, origin
