@@ -65,9 +65,10 @@ proof: setup java jars archives
 # Random faults against running pipelines, then the laws. A seed that failed can be run again: make chaos SEED=1.
 SECONDS := 60
 SEED := 1
+EVERY := 4
 PIPELINES := function,keys,later,ragged,http,kafka,kafka-once,postgres,frames
 chaos: setup java jars archives
-	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed $(SEED) --pipelines $(PIPELINES) --json chaos-report.json
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed $(SEED) --every $(EVERY) --pipelines $(PIPELINES) --json chaos-report.json
 
 # An hour, or as long as MINUTES says: is memory steady, does nothing pile up?
 soak: setup java jars

@@ -47,6 +47,8 @@ class Store(ABC):
     """Whether marks are stored together with the effects: then effects must come in the order of their partition."""
     takes_copies: bool
     """Whether retry and dead-letter copies are effects like others."""
+    is_stuck: bool = False
+    """Whether a thread of its client never came back: the worker must go when the round is over."""
     refused: BaseException | None = None
     """Why the broker will never take a copy that the store holds; None while there is no such copy."""
 

@@ -11,19 +11,21 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 import tidegate as tg
 from tests.support import visible, wait_until
 from tidegate.dev.broker import Broker
+from tidegate.kafka import transactions
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.committed import CommittedReader
 from tidegate.kafka.transactions import Transactions, fence, membership_of
 from tidegate.records import Commit, Partition
 from tidegate.store import Effect, Outgoing, Overtaken, Poisoned
+from tidegate.testing import KafkaProxy
 
 
 class Scene:
     """A group with one member, which owns the topic's one partition, and a topic for outputs."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, bootstrap: str) -> None:
         name = uuid.uuid4().hex[:8]
-        self.kafka = tg.Kafka(broker.bootstrap)
+        self.kafka = tg.Kafka(bootstrap)
         self.admin = Admin(self.kafka, 20.0)
         self.group, self.topic, self.out = f"g-{name}", f"t-{name}", f"o-{name}"
         self.admin.create_topic(self.topic)
@@ -62,7 +64,7 @@ class Scene:
 
 @pytest.fixture
 def scene(broker: Broker) -> Iterator[Scene]:
-    made = Scene(broker)
+    made = Scene(broker.bootstrap)
     yield made
     made.close()
 
@@ -165,3 +167,52 @@ def test_marks_inside_a_transaction_that_nobody_ends_are_asked_for_again_and_end
         CommittedReader(scene.kafka, scene.group, 1.0, require_stable=True).read([scene.partition])
     open_one.abort_transaction(10)
     assert CommittedReader(scene.kafka, scene.group, 10.0, require_stable=True).read([scene.partition]) == {}
+
+
+@pytest.fixture
+def wire() -> Iterator[KafkaProxy]:
+    """A broker of its own behind a proxy."""
+    with KafkaProxy() as proxy, Broker(settings={"advertised.listeners": f"PLAINTEXT://{proxy.bootstrap}"}) as broker:
+        proxy.forward_to(broker.bootstrap)
+        yield proxy
+
+
+@pytest.mark.timeout(90)
+def test_transactions_outlive_their_connections(wire: KafkaProxy) -> None:
+    scene = Scene(wire.bootstrap)
+    member = scene.join()
+    store = scene.store()
+    store.begin([scene.partition], membership(member))
+    for number in range(4):
+        # Between two transactions nothing is on its way: the client learns that its connections are gone, and waits.
+        assert store.seal(scene.effects(str(number)), scene.commits(number + 1)) == {}
+        assert wire.cut() > 0
+    assert store.seal([], scene.commits(9)) == {}
+    assert scene.outputs() == ["0", "1", "2", "3"]
+    assert scene.mark() == 9
+    assert not store.is_stuck
+    scene.close()
+
+
+@pytest.mark.timeout(90)
+def test_a_call_of_the_client_that_never_returns_is_left_behind(
+    wire: KafkaProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "LATEST_SECONDS", 3.0)
+    scene = Scene(wire.bootstrap)
+    member = scene.join()
+    # With the client's own way to recover, its call hangs after a cut.
+    scene.kafka = tg.Kafka(wire.bootstrap, {"metadata.recovery.strategy": "rebootstrap"})
+    store = scene.store()
+    store.begin([scene.partition], membership(member))
+    assert store.seal(scene.effects("before"), scene.commits(1)) == {}
+    wire.cut()
+    with pytest.raises(Overtaken, match="did not return within 3 s"):
+        store.seal(scene.effects("lost"), scene.commits(2))
+    assert store.is_stuck
+
+    assert store.begin([scene.partition], membership(member))[scene.partition].mark == 1
+    assert store.seal(scene.effects("after"), scene.commits(2)) == {}
+    assert scene.outputs() == ["before", "after"]
+    assert scene.mark() == 2
+    scene.close()

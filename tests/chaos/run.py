@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+import orjson
 
 from tests.chaos.fleet import KEYS, PARTITIONS, Member, assembled
 from tests.chaos.report import ChaosReport, fault_reports, pipeline_report
 from tidegate.errors import TidegateError
+from tidegate.kafka.commits import CommitSeen
 from tidegate.ops.produce import Message
 from tidegate.testing import EVERY_FAULT, Attack, Schedule, Stage
 
@@ -49,7 +52,9 @@ def run_chaos(
             member.trial.finish(DRAIN_SECONDS)
             say(f"{member.kind} has ended")
         commits = {one.trial.subject.group: one.trial.commits() for one in fleet}
-        again = f"make chaos SECONDS={seconds:g} SEED={seed} PIPELINES={','.join(kinds)}"
+        for one in fleet:
+            keep(one.trial.folder / "commits", commits[one.trial.subject.group])
+        again = f"make chaos SECONDS={seconds:g} SEED={seed} EVERY={every:g} PIPELINES={','.join(kinds)}"
         return ChaosReport(
             seed,
             seconds,
@@ -58,6 +63,16 @@ def run_chaos(
             fault_reports(attack.struck, commits),
             [f"{one.fault.kind} {one.whom}: {one.told}" for one in attack.struck],
         )
+
+
+def keep(file: Path, commits: Iterable[CommitSeen]) -> None:
+    """Keep what the group committed beside the records: with the broker it would be gone."""
+    rows = [
+        {"at_ms": one.committed_at_ms, "topic": one.partition.topic, "partition": one.partition.number,
+         "mark": one.mark, "metadata": one.metadata}
+        for one in commits
+    ]  # fmt: skip
+    file.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
 
 
 class Feed:

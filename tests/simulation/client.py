@@ -119,6 +119,8 @@ class SimConsumer:
                 continue
             offsets = [TopicPartition(one.topic, one.number) for one in sorted(what)]
             self._on[f"on_{kind}"](self, offsets)
+            if kind == "lost":
+                self.process.sim.judge.lost(self.process, what)
             self._after_callback()
 
     def _after_callback(self) -> None:

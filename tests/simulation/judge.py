@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from tidegate.engine.rewinder import RewindAsked
 
 
+HEARD_SECONDS = 6.0
+"""So long after a partition is lost its rounds may begin records: until they hear it, or a cancelled task is dead."""
+
+
 def life(partition: Partition, replay: int) -> Partition:
     """One life of a partition."""
     return Partition(f"{partition.topic}#{replay}", partition.number)
@@ -42,6 +46,7 @@ class Judge:
         self.deadline_missed = ""
         self._failed: set[tuple[object, Partition, int, int]] = set()
         self._tries: dict[tuple[object, Partition, int, int], int] = {}
+        self._lost: dict[tuple[object, Partition], float] = {}
 
     # --- while it happens
 
@@ -60,8 +65,17 @@ class Judge:
             names = ", ".join(map(str, sorted(other.partitions & task.partitions)))
             self.breach(f"two rounds at work on {names}: {other} and {task}")
 
+    def lost(self, process: object, partitions: Iterable[Partition]) -> None:
+        """A process was told that these are somebody else's."""
+        self._lost |= {(process, partition): self._world.now for partition in partitions}
+
     def began(self, task: Task, attempt: Attempt) -> None:
         message = attempt.message
+        lost_at = self._lost.get((task.owner, message.place), 0.0)
+        if task.leased_at < lost_at < self._world.now - HEARD_SECONDS:
+            self.breach(
+                f"{message.place} offset {message.at} was begun {self._world.now - lost_at:.0f} s after {task} lost it"
+            )
         where = (task.owner, message.place, task.epoch(message.place), message.at)
         if where in self._failed:
             self.breach(f"{message.place} offset {message.at} had stopped the run and ran again in {task}")

@@ -162,6 +162,13 @@ class DoesNotWaitAtRevoke(Driver):
         return () if partitions is not None else super()._wait_for_rounds(partitions, budget_seconds, meanwhile)
 
 
+class LetsLostRoundsRun(Driver):
+    """Lets rounds that do not hear it go on when their partitions are somebody else's."""
+
+    def _lost(self, partitions: list[Partition]) -> None:
+        self._forget(partitions)
+
+
 class SpinsAtTheEnd(Driver):
     """Polls without a pause while it waits to send its last commit again."""
 
@@ -253,6 +260,7 @@ LIES: dict[str, Lie] = {
     "takes a refused commit for taken": Lie(Made(committer=TakesRefusalsForYes)),
     "gives back without a commit": Lie(Made(committer=GivesBackUncommitted)),
     "gives back while rounds run": Lie(Made(driver=DoesNotWaitAtRevoke)),
+    "lets rounds on lost partitions run": Lie(Made(driver=LetsLostRoundsRun), ("freeze", "cut", "cut"), first=690),
     "spins while it waits for its last commit": Lie(Made(driver=SpinsAtTheEnd), ("loading", "stop")),
     "chooses a start blindly": Lie(Made(starting=ChoosesBlindly), ("slow", "stop"), first=700),
     "writes a planned round without all of it": Lie(Made(frame_board=WritesWithoutAll), is_frames=True, first=70),

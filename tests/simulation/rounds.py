@@ -22,6 +22,7 @@ ZOMBIE_SECONDS = 3.5
 """How long a cancelled Python task lives on, at most."""
 STEPS = (0.001, 0.01, 0.05, 0.1, 0.4)
 IN_FLIGHT = 3
+LATE_STARTS, LATEST_START = 0.05, 30.0
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,13 @@ class SimLanes(Lanes):
 
     def finish(self, lease: Lease) -> None:
         task = self._tasks.get(lease.lane)
-        if self._is_live and task is not None and task.lease.round == lease.round and not task.is_told:
+        if task is not None and self.hears(lease) and not task.is_told:
             task.is_told = True
             self._process.world.at(self._process.world.soon(), task.stop_reading)
+
+    def hears(self, lease: Lease) -> bool:
+        task = self._tasks.get(lease.lane)
+        return self._is_live and task is not None and task.lease.round == lease.round and task.has_started
 
     def cancel(self, lane: int) -> None:
         self._tasks[lane].cancel()
@@ -103,6 +108,7 @@ class Task:
         self._plan = sim.plan
         self.lease = lease
         self.session = process.session
+        self.leased_at = self._world.now
         self.pid = sim.next_pid()
         self._is_live = is_live
         self._in_order = self._plan.order == "partition"
@@ -115,6 +121,7 @@ class Task:
         self._begun = 0
         self._is_stopping = False
         self.is_told = False
+        self.has_started = False
         self._has_ended = False
         self.is_cancelled = self.is_orphan = False
         self._dies_at: float | None = None
@@ -125,7 +132,9 @@ class Task:
             self._world.say(process, f"round {lease.round} of lane {lease.lane}:", *map(_shown, lease.partitions))
         sim.tasks.append(self)
         sim.judge.leased(self)
-        self._world.at(self._world.soon(), self._go)
+        # A Spark that is cold, or a machine that is busy, starts a task when nobody expects it any more.
+        is_late = self._world.random() < LATE_STARTS
+        self._world.at(LATEST_START * self._world.random() if is_late else self._world.soon(), self._go)
 
     def __str__(self) -> str:
         return f"{self.owner} round {self.lease.round} (task {self.pid})"
@@ -197,6 +206,7 @@ class Task:
         if now < self.hangs_until:
             self._world.at(self.hangs_until - now, self._go)
             return
+        self.has_started = True
         self._act()
         if not self.is_over:
             self._world.at(self._world.pick(STEPS), self._go)

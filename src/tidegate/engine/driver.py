@@ -29,7 +29,7 @@ from tidegate.engine.rewinder import MovesReady, RewindAsked
 from tidegate.engine.spark import RoundDied
 from tidegate.engine.tally import Tally
 from tidegate.engine.topics import Topics
-from tidegate.engine.wording import broken, deleted, names, stalled
+from tidegate.engine.wording import broken, deleted, died, names, replaced, stalled
 from tidegate.errors import TidegateError
 from tidegate.kafka.member import Callbacks, Member
 from tidegate.pipeline import Source
@@ -224,13 +224,7 @@ class Driver:
             self._heed(sight)
         verdicts = self._lookout.judge(sight, self._board)
         for lease in self._board.flying(verdicts.replace):
-            logger.warning(
-                "%s stand still although there is work: round %d of lane %d is cancelled and its worker replaced",
-                names(set(verdicts.replace) & {item.partition for item in lease.partitions}),
-                lease.round,
-                lease.lane,
-                extra={"action": "lane_replaced"},
-            )
+            logger.warning(replaced(lease, verdicts.replace), extra={"action": "lane_replaced"})
             self._cancel(lease)
         if verdicts.hopeless:
             self._end_with(stalled(verdicts.hopeless, self._board.flying()))
@@ -290,14 +284,7 @@ class Driver:
             return
         blamed = self._board.bury(lease.lane, lease.round, str(error), self._now())
         if isinstance(error, RoundDied):
-            partitions = ", ".join(str(item.partition) for item in lease.partitions)
-            logger.warning(
-                "a worker died in round %d (%s): what it did not report runs again: %s",
-                lease.round,
-                partitions,
-                error,
-                extra={"action": "round_died"},
-            )
+            logger.warning(died(lease, error), extra={"action": "round_died"})
         else:
             self._end_with(
                 error if isinstance(error, TidegateError) else broken(str(error), getattr(error, "cure", ""))
@@ -329,8 +316,16 @@ class Driver:
         logger.info("partitions given back: %s", names(partitions), extra={"action": "revoked"})
 
     def _lost(self, partitions: list[Partition]) -> None:
-        """They are somebody else's already: drop everything, commit nothing."""
+        """They are somebody else's already: drop everything, commit nothing.
+
+        Rounds that hear us are asked to end. Otherwise: Spark starts a task half a minute later, or a plain round reads
+        on, and records run again that another process has settled, committed, and left behind.
+        """
         self._forget(partitions)
+        for lease in self._board.flying(partitions):
+            is_ours = any(item.partition in self._board.owned for item in lease.partitions)
+            if not is_ours and lease.lane not in self._cancelled and not self._lanes.hears(lease):
+                self._cancel(lease)
         logger.warning("partitions lost: %s", names(partitions), extra={"action": "lost"})
 
     def _outdate_rounds(self) -> None:

@@ -92,6 +92,10 @@ class Lanes:
         if self._desk is not None:
             self._desk.finish(lease.lane, lease.round)
 
+    def hears(self, lease: Lease) -> bool:
+        """Whether a round can be told anything now: it is live, and its task has started."""
+        return self._desk is not None and self._desk.hears(lease.lane, lease.round)
+
     def cancel(self, lane: int) -> None:
         """Cancel the lane's round; it is reported as ended without an outcome."""
         self._spark.cancel(self._name(lane))

@@ -17,6 +17,19 @@ def names(partitions: Iterable[Partition]) -> str:
     return ", ".join(str(partition) for partition in sorted(partitions)) or "none"
 
 
+def replaced(lease: Lease, still: Iterable[Partition]) -> str:
+    """Say which partitions of a round stand still, and what is done about it."""
+    which = names(set(still) & {item.partition for item in lease.partitions})
+    where = f"round {lease.round} of lane {lease.lane}"
+    return f"{which} stand still although there is work: {where} is cancelled and its worker replaced"
+
+
+def died(lease: Lease, error: Exception) -> str:
+    """Say that a round ended without a word, and what follows."""
+    partitions = ", ".join(str(item.partition) for item in lease.partitions)
+    return f"a worker died in round {lease.round} ({partitions}): what it did not report runs again: {error}"
+
+
 def stalled(hopeless: Iterable[Partition], flying: Iterable[Lease]) -> Stalled:
     """Say which partitions stand still, and what their lanes are doing."""
     where = {item.partition: lease for lease in flying for item in lease.partitions}

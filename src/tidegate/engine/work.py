@@ -41,7 +41,7 @@ class Work(ABC):
         self.is_stopping = False
         """Set from outside: begin no more records."""
         self.is_healthy = True
-        """False: a thread is stuck in a user's function, and the worker must go."""
+        """False: a thread is stuck in a user's function or in a client, and the worker must go."""
 
     # --- for the loop
 
@@ -149,6 +149,7 @@ class Work(ABC):
         """Let the store rest: the next round uses it too."""
         if self._vault is not None:
             self._vault.close()
+            self.is_healthy = self.is_healthy and not self._vault.store.is_stuck
 
     def leave(self) -> None:
         """The round ends: what was not begun is for the next one."""

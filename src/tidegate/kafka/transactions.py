@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from tidegate.errors import BrokerUnreachable, Reject, TidegateError, Unavailable
 from tidegate.kafka.committed import CommittedReader
 from tidegate.kafka.connection import ClientLog, Kafka, translate
+from tidegate.kafka.patience import NeverReturned, within
 from tidegate.records import Commit, Partition
 from tidegate.store import Effect, Outgoing, Overtaken, Poisoned, Store
 
@@ -24,6 +25,8 @@ TRANSACTION_SECONDS = 15
 """The broker ends a transaction by itself after this long."""
 DELIVERY_SECONDS = 10
 ANSWER_SECONDS = 10.0
+LATEST_SECONDS = TRANSACTION_SECONDS + 5.0
+"""Then the broker has ended the transaction, whatever the client is still waiting for."""
 MOST_BYTES = 500_000_000
 """What a record may hold is the broker's to say."""
 BATCH_BYTES = 1_000_000
@@ -74,6 +77,10 @@ class Transactions(Store):
                 if self._may_try_again(producer, error.args[0]):
                     continue
                 return self._blame(error.args[0], effects)
+            except NeverReturned as error:
+                self.discard()
+                self.is_stuck = True
+                raise Overtaken(f"its transaction was given up: {error}") from error
             return {}
         raise Overtaken("the transactions of this lane have ended")
 
@@ -84,12 +91,24 @@ class Transactions(Store):
             for output in outputs_of(effect):
                 produce(producer, output)
         if commits:
-            producer.send_offsets_to_transaction(_offsets(commits), self._membership, ANSWER_SECONDS)
+            self._send_marks(producer, commits)
         # The commit itself would wait for what can no longer be delivered behind a record that was refused.
         while producer.flush(FLUSH_SECONDS):
             if refusals := self._refusals():
                 raise KafkaException(refusals[0][0])
         self._commit(producer)
+
+    def _send_marks(self, producer: Producer, commits: Mapping[Partition, Commit]) -> None:
+        """Put the marks into the transaction.
+
+        The client does not look at the time limit while it waits for the group's coordinator, and where that broker
+        has left the cluster it waits for ever (librdkafka issues 5456 and 5511).
+        """
+        within(
+            LATEST_SECONDS,
+            "send_offsets_to_transaction",
+            lambda: producer.send_offsets_to_transaction(_offsets(commits), self._membership, ANSWER_SECONDS),
+        )
 
     def end(self) -> None:
         """There is nothing left to do."""

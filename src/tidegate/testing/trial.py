@@ -33,8 +33,9 @@ from tidegate.testing.switches import Switch
 _QUICK = ("session_timeout=6s", "commit_every=1s", "history_every=1s", "log_format=json")
 """Several commits in a short trial, and nobody waits long for the session of one that was killed."""
 _CACHE = "TIDEGATE_CACHE"
-_SAYS_REPEAT = {"lost": "partitions_lost", "cancelled": "stop_budget_over"}
-"""What a run says of itself after which records may run again, whatever was the reason."""
+_SAYS_REPEAT = {"lost": ("partitions_lost", 25_000), "cancelled": ("stop_budget_over", 4_000)}
+"""What a run says of itself after which records may run again, whatever was the reason; and for how long what was in
+flight then may still end: an attempt has its time, a cancelled task lives on."""
 _NAP_SECONDS = 0.5
 
 
@@ -265,7 +266,8 @@ def _told_by(program: Program) -> list[Fault]:
             continue
         if said.get("action") in _SAYS_REPEAT:
             at_ms = int(datetime.fromisoformat(said["time"]).timestamp() * 1000)
-            found.append(Fault(_SAYS_REPEAT[said["action"]], at_ms))
+            kind, lasts_ms = _SAYS_REPEAT[said["action"]]
+            found.append(Fault(kind, at_ms, lasts_ms=lasts_ms))
     return found
 
 
