@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import pytest
+import uvloop
 
 from tidegate.sinks.http_client import Answer, HttpClient, Lost, NoConnection, NoHttp
 from tidegate.sinks.http_requests import NotSendable, place_of, written
+
+loops: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop]
+
+
+@pytest.fixture(autouse=True, params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def chosen_loop(request: pytest.FixtureRequest) -> None:
+    """Every test here runs on both loops."""
+    loops[0] = request.param
+
+
+def run_on_loop(work: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=loops[0]) as runner:
+        runner.run(work)
+
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -63,7 +79,7 @@ def against(script: Script, use: Callable[[HttpClient, str], Awaitable[None]], *
             await client.close()
             server.close()
 
-    asyncio.run(run())
+    run_on_loop(run())
 
 
 def test_a_connection_is_used_again() -> None:
@@ -244,7 +260,7 @@ def test_a_large_body_arrives_whole() -> None:
         await client.close()
         server.close()
 
-    asyncio.run(run())
+    run_on_loop(run())
     assert script.requests[0][1].endswith(body)
 
 
@@ -270,7 +286,7 @@ def test_nobody_there_is_an_error_of_the_system_and_a_silent_host_has_a_time_lim
         silent.close()
         await asyncio.sleep(0.05)  # the server's side sees the end of its connection
 
-    asyncio.run(run())
+    run_on_loop(run())
 
 
 @pytest.mark.parametrize(

