@@ -57,17 +57,17 @@ class Feeder(threading.Thread):
         super().__init__(daemon=True)
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
         self._rate = rate
-        self._stop = threading.Event()
+        self._is_over = threading.Event()
         self.count = 0
 
     def run(self) -> None:
         began = time.monotonic()
         for number in itertools.count():
-            if self._stop.is_set():
+            if self._is_over.is_set():
                 break
             ahead = number / self._rate - (time.monotonic() - began)
             if ahead > 0.05:
-                self._stop.wait(ahead)
+                self._is_over.wait(ahead)
             value = orjson.dumps({"id": number, "customer": f"c{number % 1000}", "pad": "x" * 50})
             self._producer.produce(TOPIC, value, partition=number % PARTITIONS)
             self._producer.poll(0)
@@ -75,7 +75,7 @@ class Feeder(threading.Thread):
         self._producer.flush(60)
 
     def finish(self) -> None:
-        self._stop.set()
+        self._is_over.set()
         self.join()
 
 

@@ -140,14 +140,19 @@ def test_a_machine_that_is_gone_leaves_fewer_lanes_and_one_that_comes_is_used(
     program.wait_until(lambda: scene.marks() == scene.ends, within=UP_SECONDS, what="the work of four lanes in two")
     cluster.add_worker(wait=False)
     program.wait_until(lambda: "Spark has 4 slots, before it was 2" in program.err, within=90, what="more lanes")
-    scene.produce(evenly(2000, PARTITIONS))
+    before = len(scene.log.read().settled)
+
+    def all_slots_are_used() -> bool:
+        scene.produce(evenly(20, PARTITIONS))
+        return len({event.pid for event in scene.log.read().settled[before:]}) >= PARTITIONS
+
+    program.wait_until(all_slots_are_used, within=UP_SECONDS, what="records on all four slots")
     program.wait_until(lambda: scene.marks() == scene.ends, within=UP_SECONDS, what="all records of both times")
     program.send(signal.SIGTERM)
     ended = program.wait(within=UP_SECONDS)
 
     assert ended.code == 0, ended.err
     assert scene.breaches() == []
-    assert len({event.pid for event in scene.log.read().settled[-2000:]}) >= PARTITIONS, "a slot was not used"
 
 
 @pytest.mark.timeout(900)

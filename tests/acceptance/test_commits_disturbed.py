@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from tidegate.testing.requests import (
     REBALANCE_IN_PROGRESS,
 )
 
+LIVES_ON_SECONDS = 6.0
+"""A cancelled task may run on for so long."""
 LONG_SESSION = ("--set", "session_timeout=45s")
 """Heartbeats wait behind a late commit: the member must not be given up for that."""
 
@@ -160,3 +163,39 @@ def test_a_run_outlives_its_connections(disturbed: Scene, proxy: KafkaProxy, liv
     assert disturbed.log.count() < len(disturbed.produced), "the cuts came after the work"
     finish(disturbed, program)
     check_each_record_ran_once(disturbed)
+
+
+@pytest.mark.timeout(240)
+def test_a_round_that_cannot_hear_that_its_partitions_are_lost_is_cancelled(
+    disturbed: Scene, proxy: KafkaProxy
+) -> None:
+    """Otherwise it runs on for a minute, with what it has read ahead, beside whoever has the partitions now."""
+    disturbed.fill(2, evenly(3000, 2))
+    deaf = ("live=false", "commit_every=60s", "stop_budget=120s", "stall_after=10m", "session_timeout=6s")
+    program = disturbed.start("slow.py", *(word for one in deaf for word in ("--set", one)), SECONDS_EACH="0.05")
+    disturbed.wait_for_records(20, program)
+    first = {one.process for one in disturbed.log.read().settled}
+    disturbed.log.fault("connections_dropped")
+    proxy.unplug()
+    try:
+        program.wait_until(lambda: "the run waits for it" in program.err, within=60, what="it misses the broker")
+        time.sleep(8)  # the broker's time: sessions last six seconds
+    finally:
+        proxy.plug()
+    program.wait_until(lambda: "partitions lost" in program.err, within=60, what="it hears that they are lost")
+    lost_ms = int(time.time() * 1000)
+    disturbed.log.fault("partitions_lost", lasts_seconds=LIVES_ON_SECONDS)
+
+    def others_work() -> bool:
+        return any(one.process not in first for one in disturbed.log.read().settled)
+
+    program.wait_until(others_work, within=90, what="another round, in other workers")
+    late = [
+        one.record_offset
+        for one in disturbed.log.read().settled
+        if one.process in first and one.at_ms > lost_ms + LIVES_ON_SECONDS * 1000
+    ]
+    assert late == []
+    program.send(signal.SIGTERM)
+    assert program.wait(within=120).code == 0, program.err
+    assert [one for one in disturbed.breaches() if one.law != "L2"] == []
