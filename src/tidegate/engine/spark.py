@@ -294,9 +294,6 @@ def _own_settings(master: str, *, debug: bool) -> dict[str, str]:
             "spark.driver.bindAddress": "127.0.0.1",
         }
     java = []
-    if master.startswith("local"):
-        # A Java that has little to do tidies up only when its heap is full: it would seem to grow for hours.
-        java.append("-XX:G1PeriodicGCInterval=60000")
     if master.startswith("local") and (scratch := scratch_folder()) is not None:
         java.append(f"-Djava.io.tmpdir={scratch}")
     if not debug:
