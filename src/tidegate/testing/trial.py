@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -36,6 +37,8 @@ _CACHE = "TIDEGATE_CACHE"
 _SAYS_REPEAT = {"lost": ("partitions_lost", 25_000), "cancelled": ("stop_budget_over", 4_000)}
 """What a run says of itself after which records may run again, whatever was the reason; and for how long what was in
 flight then may still end: an attempt has its time, a cancelled task lives on."""
+_SILENCE = re.compile(r"Kafka at \S+ does not answer|no answer came from Kafka")
+"""What a run says that cannot begin without a broker."""
 _NAP_SECONDS = 0.5
 
 
@@ -156,7 +159,7 @@ class Trial:
         program.kill_all()
         self._ended.append(program)
         # One that finds no broker when it starts ends and says so, and whoever keeps it tries again.
-        found_no_broker = program.code == 1 and not _has_joined(program) and "does not answer" in program.err
+        found_no_broker = program.code == 1 and not _has_joined(program) and _SILENCE.search(program.err) is not None
         if program.pid not in self._may_end and not found_no_broker:
             self.surprises.append(f"process {program.pid} ended with {program.code}: {_last_words(program)}")
 
