@@ -6,7 +6,6 @@ One thread owns it. A synchronous commit from another thread while one polls hun
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from tidegate.beside import THIS_MACHINE, Beside
 from tidegate.errors import TidegateError
 from tidegate.kafka.connection import ClientLog, Kafka, translate
+from tidegate.kafka.patience import NeverReturned, within
 from tidegate.kafka.transactions import membership_of
 from tidegate.records import Commit, Partition
 
@@ -198,10 +198,9 @@ class Member:
         The client waits without a limit for a broker that is gone; the group then notices by itself.
         """
         self._is_leaving = True
-        leaving = threading.Thread(target=self._close, name="leave", daemon=True)
-        leaving.start()
-        leaving.join(within_seconds)
-        if leaving.is_alive():
+        try:
+            within(within_seconds, "leave", self._close)
+        except NeverReturned:
             logger.warning("the group could not be told that we leave", extra={"action": "leave_failed"})
 
     def _close(self) -> None:

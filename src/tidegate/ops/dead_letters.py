@@ -289,7 +289,7 @@ def _letter(group: str, record: SeenRecord, copy: Copy | None, *, redriven_ms: i
         origin_topic=None if origin is None else origin.topic,
         origin_partition=None if origin is None else origin.partition,
         origin_offset=None if origin is None else origin.offset,
-        origin_timestamp=None if origin is None or origin.timestamp_ms is None else moment(origin.timestamp_ms),
+        origin_timestamp=None if origin is None else moment(origin.timestamp_ms),
         error_type="" if copy is None else copy.error_type,
         error_message="" if copy is None else copy.error_message,
         traceback="" if copy is None else copy.traceback,

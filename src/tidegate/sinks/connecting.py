@@ -54,7 +54,7 @@ async def _first(tries: list[asyncio.Task[socket.socket]], seconds: float | None
             if one.exception() is None:
                 tries.remove(one)
                 return one.result()
-        if not done or (deadline is not None and len(done) == len(waiting)):
+        if not done:
             return None
     return None
 
