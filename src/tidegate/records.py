@@ -290,6 +290,8 @@ class Outcome:
     holds_resources: bool = False
     mishaps: tuple[Mishap, ...] = ()
     """The last attempts that failed; more of them than fit are only counted."""
+    number: int = 0
+    """Live reports of a round are numbered from 1: what overtook another on its way makes that one old."""
 
 
 @dataclass(frozen=True, slots=True)

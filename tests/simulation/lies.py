@@ -94,7 +94,11 @@ class HearsTheDead(Board):
 
 
 class MovesBack(Board):
-    """Takes every mark that it hears of."""
+    """Takes every mark that it hears of, in whichever order."""
+
+    def hear(self, report: Outcome, now: float = 0.0) -> Accepted | None:
+        self._heard.clear()
+        return super().hear(report, now)
 
     @staticmethod
     def _advance(owned: Owned, item: PartitionOutcome, *, is_final: bool) -> None:

@@ -127,7 +127,6 @@ class Task:
         self._dies_at: float | None = None
         self.hangs_until = 0.0
         self._idle_since: float | None = None
-        self._report_at = 0.0
         if self._world.trace is not None:
             self._world.say(process, f"round {lease.round} of lane {lease.lane}:", *map(_shown, lease.partitions))
         sim.tasks.append(self)
@@ -341,8 +340,8 @@ class Task:
     def _report(self) -> None:
         outcome = self.books.report(None, self._lost)
         if outcome is not None:
-            self._report_at = max(self._report_at, self._world.now + self._world.soon())
-            self._world.at(self._report_at - self._world.now, self._deliver_report, outcome)
+            # Harder than one connection, which keeps the order: any of them may be overtaken.
+            self._world.at(self._world.soon(), self._deliver_report, outcome)
 
     def _deliver_report(self, outcome: Outcome) -> None:
         if not self.owner.is_dead and not self.is_cancelled:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -32,6 +33,10 @@ def answer(lease: Lease, marks: dict[Partition, int], failures: dict[Partition, 
         for item in lease.partitions
     )
     return Outcome(lease.lane, lease.round, items)
+
+
+def report(lease: Lease, marks: dict[Partition, int], number: int) -> Outcome:
+    return replace(answer(lease, marks), number=number)
 
 
 def test_partitions_are_spread_evenly_over_the_lanes() -> None:
@@ -357,11 +362,26 @@ def test_where_rounds_commit_the_driver_commits_starting_positions_alone_and_bef
     assert board.uncommitted() == {(A, epoch): Position(0)}
     board.note_committed(board.uncommitted())
     [lease] = board.leases()
-    board.hear(answer(lease, {A: 5}))
+    board.hear(report(lease, {A: 5}, 1))
     assert board.uncommitted() == {}
     board.accept(answer(lease, {A: 9}))
     assert board.uncommitted() == {}
     assert board.marks == {A: 9}
+
+
+def test_a_report_that_was_overtaken_by_a_later_one_of_its_round_changes_nothing() -> None:
+    board = board_with(A)
+    [lease] = board.leases()
+    assert board.hear(report(lease, {A: 5}, 2)) is not None
+    late = report(lease, {A: 5}, 1)
+    failed = Failure(A, 5, "ValueError", "said before it was tried again", attempts=1)
+    late = replace(late, partitions=tuple(replace(one, failure=failed) for one in late.partitions))
+    assert board.hear(late) is None
+    assert board.owned[A].failure is None
+    assert board.hear(report(lease, {A: 6}, 3)) is not None
+    board.accept(answer(lease, {A: 7}))
+    [following] = board.leases()
+    assert board.hear(report(following, {A: 8}, 1)) is not None, "every round counts its own"
 
 
 def test_a_group_that_has_moved_on_ends_the_rounds_in_flight_and_no_later_one() -> None:

@@ -17,17 +17,12 @@ from tidegate.records import (
     Lease,
     LeasedPartition,
     Limits,
-    Open,
     Outcome,
     Partition,
     PartitionOutcome,
     Position,
-    Tries,
 )
 
-DEAD_ROUNDS_BEFORE_CARE = 2
-DEAD_ROUNDS_ALONE = 2
-CAREFUL_NO_MORE = 4096
 CAREFUL_WAIT_SECONDS = 0.3
 
 
@@ -53,6 +48,7 @@ class Board:
         self._epochs = itertools.count(1)
         self._rounds = itertools.count(1)
         self._outdated: set[int] = set()
+        self._heard: dict[int, int] = {}
         self._is_stopping = False
         self.is_paused = False
         """Somebody asked for a rest: nothing is leased, rounds in flight are asked to end."""
@@ -163,10 +159,11 @@ class Board:
         return self._believe(outcome, now, is_final=True)
 
     def hear(self, report: Outcome, now: float = 0.0) -> Accepted | None:
-        """Step 5 for a live report: the same check; None if its round is over, whose outcome said it all."""
+        """Step 5 for a live report: the same check; None if its round or a later report has said it all."""
         lease = self._flying.get(report.lane)
-        if lease is None or lease.round != report.round:
+        if lease is None or lease.round != report.round or report.number <= self._heard.get(report.round, 0):
             return None
+        self._heard[report.round] = report.number
         return self._believe(report, now, is_final=False)
 
     def _believe(self, outcome: Outcome, now: float, *, is_final: bool) -> Accepted:
@@ -198,20 +195,10 @@ class Board:
         for item in lease.partitions if lease is not None else ():
             owned = self._owned.get(item.partition)
             if owned is not None and owned.epoch == item.epoch and owned.position is not None:
-                self._count_death(owned, alone=lease is not None and lease.limits.records == 1)
-                if owned.dead_alone >= DEAD_ROUNDS_ALONE:
-                    failures.append(self._blame(owned, why, now))
+                owned.count_death(alone=lease is not None and lease.limits.records == 1)
+                if owned.is_to_blame:
+                    failures.append(owned.blame(why, now))
         return failures
-
-    @staticmethod
-    def _blame(owned: Owned, why: str, now: float) -> Failure:
-        mark = owned.position.mark if owned.position is not None else 0
-        failure = _worker_died(owned.partition, mark, owned.dead_alone, why)
-        others = tuple(one for one in owned.open if one.record_offset != mark)
-        owned.open, owned.told_at = (Open(mark, Tries(), failure=failure), *others), now
-        owned.parked_until = None
-        owned.dead_alone = 0
-        return failure
 
     def forget_round(self, lane: int, round_number: int) -> None:
         """A round was cancelled by us: nobody is to blame, nothing is known of what it did."""
@@ -361,6 +348,7 @@ class Board:
         if lease is None or lease.round != round_number:
             return None
         self._outdated.discard(round_number)
+        self._heard.pop(round_number, None)
         return self._flying.pop(lane)
 
     @staticmethod
@@ -370,20 +358,7 @@ class Board:
             return
         owned.position = item.position
         if item.position.mark > before.mark:
-            owned.dead_rounds = owned.dead_alone = 0
-            if owned.careful_records is not None and is_final:
-                owned.careful_records *= 2
-                if owned.careful_records >= CAREFUL_NO_MORE:
-                    owned.careful_records = None
-
-    @staticmethod
-    def _count_death(owned: Owned, *, alone: bool) -> None:
-        owned.dead_rounds += 1
-        if owned.careful_records is not None:
-            owned.dead_alone += alone
-            owned.careful_records = max(1, owned.careful_records // 2)
-        elif owned.dead_rounds >= DEAD_ROUNDS_BEFORE_CARE:
-            owned.careful_records = 1
+            owned.get_over_deaths(is_final=is_final)
 
 
 def _lease_one(owned: Owned, now: float) -> LeasedPartition:
@@ -391,8 +366,3 @@ def _lease_one(owned: Owned, now: float) -> LeasedPartition:
         raise ValueError(f"{owned.partition} has no mark yet")  # may_be_leased asks for one
     still_open = tuple(replace(one, wait=max(0.0, one.wait - (now - owned.told_at))) for one in owned.open)
     return LeasedPartition(owned.partition, owned.epoch, owned.position, owned.until, still_open)
-
-
-def _worker_died(partition: Partition, mark: int, times: int, why: str) -> Failure:
-    text = f"this record ended the Python worker that ran it, {times} times, alone in its round ({why})"
-    return Failure(partition, mark, "WorkerDied", text, attempts=times)

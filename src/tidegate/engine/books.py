@@ -71,6 +71,7 @@ class Books:
         self._booked = 0
         """How many of the batch are in the books already."""
         self._reported: object = None
+        self._reports = 0
         self.is_closed = False
 
     # --- while records run
@@ -259,7 +260,8 @@ class Books:
         if (news, outcome.counts) == self._reported:
             return None
         self._reported = (news, outcome.counts)
-        return outcome
+        self._reports += 1
+        return replace(outcome, number=self._reports)
 
     def outcome(self, lost: dict[Partition, int]) -> Outcome:
         """What this round brings back."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.records import Failure, Open, Partition, Position
+from tidegate.records import Failure, Open, Partition, Position, Tries
+
+DEAD_ROUNDS_BEFORE_CARE = 2
+DEAD_ROUNDS_ALONE = 2
+CAREFUL_NO_MORE = 4096
 
 
 @dataclass
@@ -57,6 +61,41 @@ class Owned:
     def waits_for_its_time(self) -> bool:
         """Whether it stands still for a reason that is known: a record will be tried again, or is not due."""
         return bool(self.open) or self.parked_until is not None
+
+    # --- a record that kills its worker
+
+    def count_death(self, *, alone: bool) -> None:
+        """A round died here, with one single record or with more: smaller rounds find out which it is."""
+        self.dead_rounds += 1
+        if self.careful_records is not None:
+            self.dead_alone += alone
+            self.careful_records = max(1, self.careful_records // 2)
+        elif self.dead_rounds >= DEAD_ROUNDS_BEFORE_CARE:
+            self.careful_records = 1
+
+    @property
+    def is_to_blame(self) -> bool:
+        """Whether the record at the mark ended its worker often enough, with nothing else in its round."""
+        return self.dead_alone >= DEAD_ROUNDS_ALONE
+
+    def blame(self, why: str, now: float) -> Failure:
+        """The record at the mark is not run again: its failure is handed to the next round, for the policy."""
+        mark = self.position.mark if self.position is not None else 0
+        text = f"this record ended the Python worker that ran it, {self.dead_alone} times, alone in its round ({why})"
+        failure = Failure(self.partition, mark, "WorkerDied", text, attempts=self.dead_alone)
+        others = tuple(one for one in self.open if one.record_offset != mark)
+        self.open, self.told_at = (Open(mark, Tries(), failure=failure), *others), now
+        self.parked_until = None
+        self.dead_alone = 0
+        return failure
+
+    def get_over_deaths(self, *, is_final: bool) -> None:
+        """The mark has moved on; rounds grow again, one by one."""
+        self.dead_rounds = self.dead_alone = 0
+        if self.careful_records is not None and is_final:
+            self.careful_records *= 2
+            if self.careful_records >= CAREFUL_NO_MORE:
+                self.careful_records = None
 
 
 @dataclass(frozen=True)
