@@ -50,6 +50,14 @@ def spark_remote() -> str | None:
     return os.environ.get("SPARK_REMOTE") or None
 
 
+def said_of_java() -> str:
+    """Return all that the environment says of Java's memory and options, by itself or for Spark."""
+    names = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS")
+    words = [os.environ.get(name, "") for name in names]
+    # A folder of Spark's settings may say more: what it says is not looked up.
+    return " ".join([*words, *(name for name in ("SPARK_DRIVER_MEMORY", "SPARK_CONF_DIR") if name in os.environ)])
+
+
 def choose_worker_python(executable: str) -> str:
     """Make Spark's Python workers use this interpreter, unless PYSPARK_PYTHON says otherwise; return which they use.
 

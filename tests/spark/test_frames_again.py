@@ -16,6 +16,7 @@ from confluent_kafka import Consumer
 import tidegate as tg
 from tests.spark.conftest import Beside, World
 from tests.spark.test_frames import all_of, ids, keep
+from tests.spark.test_lost import take_by_retention
 from tests.spark.test_rewind_running import number, run_beside
 from tests.support import wait_until
 from tidegate.engine import frame_tasks, spark_frames
@@ -101,6 +102,23 @@ def test_a_run_that_stopped_at_a_round_repeats_exactly_that_round_whatever_came_
     marks = [one.mark for one in commits if one.mark is not None]
     assert marks == sorted(marks)
     assert [(one.mark, "plan" in (one.metadata or "")) for one in commits[:3]] == [(0, False), (0, True), (30, False)]
+
+
+def test_what_retention_left_of_a_written_round_is_not_written_again_under_another_name(
+    world: World, tmp_path: Path
+) -> None:
+    world.produce(range(30))
+    writer = Failing(tg.parquet(str(tmp_path / "out")), 1)
+    assert world.run(world.pipeline().dataframe(keep).sink(tg.write(writer))).exit_code == 3
+    assert (world.mark(), ids(world, tmp_path / "out")) == (0, all_of({0: 30})), "written, and not committed"
+
+    take_by_retention(world, 10)
+    world.produce(range(5))
+    report = world.run(world.pipeline(lost="earliest").dataframe(keep).sink(tg.write(writer)))
+    assert (report.lost, world.mark()) == (10, 35)
+    assert writer.rounds[1].id == writer.rounds[0].id
+    assert [one.is_repeat for one in writer.rounds] == [False, True, False]
+    assert ids(world, tmp_path / "out") == all_of({0: 35})
 
 
 def test_rows_and_round_are_one_transaction_behind_jdbc(world: World, tmp_path: Path) -> None:

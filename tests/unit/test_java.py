@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tidegate.errors import JavaMissing
-from tidegate.java import find_java, install_line, parse_version
+from tidegate.java import find_java, install_line, parse_version, small_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,3 +81,26 @@ def test_a_java_that_fails_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JavaMissing, match="holds no Java that runs"):
         find_java()
+
+
+SAID = [
+    # variable              value                               is_small because
+    ("JAVA_TOOL_OPTIONS", "-Dfile.encoding=UTF-8", True, "that says nothing of memory"),
+    ("JAVA_TOOL_OPTIONS", "-XX:+UseZGC", False, "two collectors would end Java at its start"),
+    ("JDK_JAVA_OPTIONS", "-Xmx4g", False, "a large heap wants another collector"),
+    ("SPARK_SUBMIT_OPTS", "-XX:+UseG1GC -Xshare:auto", False, "Spark passes these on"),
+    ("PYSPARK_SUBMIT_ARGS", "--driver-memory 8g pyspark-shell", False, "the heap is as large as that"),
+    ("SPARK_DRIVER_MEMORY", "8g", False, "the same, said otherwise"),
+    ("SPARK_CONF_DIR", "/etc/spark", False, "its files may say so"),
+    ("SPARK_HOME", "/opt/spark", False, "so may this one's"),
+]
+
+
+@pytest.mark.parametrize(("variable", "value", "is_small", "because"), SAID, ids=[row[3] for row in SAID])
+def test_java_is_kept_small_unless_somebody_chose(
+    variable: str, value: str, is_small: bool, because: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in {row[0] for row in SAID}:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, value)
+    assert (small_options() == ["-XX:+UseSerialGC", "-Xms64m"]) is is_small, because

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.engine.lost import Log, Policy, Stood, find_loss, records_lost
-from tidegate.records import Partition, Position
+from tidegate.records import Partition, PlannedRound, Position
 
 A = Partition("t", 0)
 ALL: tuple[Policy, ...] = ("stop", "earliest", "latest")
@@ -55,6 +55,14 @@ def test_which_round_was_finished_last_stays_known(topic_id: str) -> None:
     assert loss is not None
     assert loss.resume is not None
     assert (loss.resume.replay, loss.resume.finished) == (3, "7-ab")
+
+
+@pytest.mark.parametrize(("beginning", "is_kept"), [(5, True), (8, False)])
+def test_what_is_left_of_a_planned_round_keeps_its_name(beginning: int, is_kept: bool) -> None:
+    planned = PlannedRound("7-ab", 8, (A,))
+    loss = find_loss(A, Stood(Position(2, planned=planned), "x"), Log("x", beginning, 20), "earliest")
+    assert loss is not None
+    assert loss.resume == Position(beginning, planned=planned if is_kept else None)
 
 
 @pytest.mark.parametrize("policy", ALL)

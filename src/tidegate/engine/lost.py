@@ -80,13 +80,7 @@ def find_loss(partition: Partition, stood: Stood, log: Log, policy: Policy) -> L
         return None
     gone = _unsettled(position, log.beginning)
     why = f"the log begins at {log.beginning}"
-    kept = Position(
-        log.beginning,
-        tuple((max(first, log.beginning), end) for first, end in position.ahead if end > log.beginning),
-        {at: done for at, done in position.done.items() if at >= log.beginning},
-        position.replay,
-        finished=position.finished,
-    )
+    kept = _from(log.beginning, position)
     if policy == "latest" and gone:
         return Loss(partition, mark, why, _unsettled(position, log.end), log, _at(log.end, position))
     # Where *ahead* covers all that is gone, nothing was lost: the mark only has to step over it.
@@ -111,6 +105,19 @@ def _loss(partition: Partition, position: Position, log: Log, policy: Policy, wh
 def _at(mark: int, before: Position) -> Position:
     """Go on elsewhere. Which rewind was done last stays known, else it would be done again; so does the last round."""
     return Position(mark, replay=before.replay, finished=before.finished)
+
+
+def _from(beginning: int, before: Position) -> Position:
+    """Go on with what is left. Of a planned DataFrame round, too, and under its name: it may have been written."""
+    planned = before.planned
+    return Position(
+        beginning,
+        tuple((max(first, beginning), end) for first, end in before.ahead if end > beginning),
+        {at: done for at, done in before.done.items() if at >= beginning},
+        before.replay,
+        planned if planned is not None and planned.end > beginning else None,
+        before.finished,
+    )
 
 
 def _unsettled(position: Position, end: int) -> int:

@@ -20,7 +20,7 @@ from tidegate.engine.shipping import own_paths
 from tidegate.engine.wording import lacking, last_line, root_cause
 from tidegate.errors import SettingsError, SparkFailed
 from tidegate.frames import is_over_connect
-from tidegate.java import find_java
+from tidegate.java import find_java, small_options
 from tidegate.machine import choose_worker_python, is_submitted, spark_home, spark_remote
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ def _own_settings(master: str, *, debug: bool) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         }
-    java = []
+    java = small_options() if master.startswith("local") else []
     if master.startswith("local") and (scratch := scratch_folder()) is not None:
         java.append(f"-Djava.io.tmpdir={scratch}")
     if not debug:
