@@ -59,7 +59,7 @@ def small_options() -> list[str]:
     """
     if _CHOSEN.search(said_of_java()) or spark_home():
         return []
-    return ["-XX:+UseSerialGC", "-Xms64m"]
+    return ["-XX:+UseSerialGC", "-Xms128m"]
 
 
 def parse_version(printed: str) -> int | None:

@@ -103,4 +103,4 @@ def test_java_is_kept_small_unless_somebody_chose(
     for name in {row[0] for row in SAID}:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, value)
-    assert (small_options() == ["-XX:+UseSerialGC", "-Xms64m"]) is is_small, because
+    assert (small_options() == ["-XX:+UseSerialGC", "-Xms128m"]) is is_small, because
