@@ -33,7 +33,7 @@ def works_of(letters: Sequence[str], *, quick: bool) -> list[Work]:
         works: list[Work] = [Throughput(50_000), SlowSink(2_000), Latency(4.0), Recovery(4.0), Growth(growth)]
     else:
         growth = cases_of((1_000_000, 4_000_000, 16_000_000), (4, 32, 256), (100, 1_000, 10_000, 100_000), 500)
-        works = [Throughput(1_000_000), SlowSink(20_000), Latency(20.0), Recovery(10.0), Growth(growth)]
+        works = [Throughput(1_000_000), SlowSink(60_000), Latency(20.0), Recovery(10.0), Growth(growth)]
     return [work for work in works if work.letter in wanted]
 
 
