@@ -65,11 +65,12 @@ class Limit:
 
     def __enter__(self) -> Limit:
         """Let its time begin."""
-        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a limit belongs into a task")
         self._task, self._before = task, task.cancelling()
-        self._deadlines.begin(self, task.get_loop())
+        self._deadlines.begin(self, loop)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from tidegate.sinks.http_client import Answer, HttpClient, Lost, NoConnection, NoHttp
-from tidegate.sinks.http_requests import NotSendable, place_of, written
+from tidegate.sinks.http_client import Answer, HttpClient, Lost, NoConnection, _Room
+from tidegate.sinks.http_requests import NoHttp, NotSendable, place_of, written
 
 loops: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop]
 
@@ -244,6 +244,41 @@ def test_no_more_requests_are_on_their_way_than_there_may_be_connections() -> No
 
     against(script, use, connections=4)
     assert (script.most_at_once, script.made) == (4, 4)
+
+
+def test_a_request_that_is_given_up_while_it_waits_keeps_nobody_elses_place() -> None:
+    script = Script([OK] * 9)
+    script.delay = 0.05
+
+    async def use(client: HttpClient, url: str) -> None:
+        first, second, third = (asyncio.ensure_future(client.request("POST", url, b"", {})) for _ in range(3))
+        await asyncio.sleep(0)
+        second.cancel()
+        assert (await first).status == 200
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert (await third).status == 200
+        assert (await client.request("POST", url, b"", {})).status == 200
+
+    against(script, use, connections=1)
+    assert (script.most_at_once, len(script.requests)) == (1, 3)
+
+
+def test_a_place_that_is_given_to_somebody_who_gives_up_in_that_moment_goes_on() -> None:
+    async def use() -> None:
+        room = _Room(1)
+        assert room.take()
+        waiting = [asyncio.ensure_future(room.wait()) for _ in range(2)]
+        await asyncio.sleep(0)
+        room.leave()
+        waiting[0].cancel()
+        await waiting[1]
+        assert waiting[0].cancelled()
+        assert not room.take()
+        room.leave()
+        assert room.take()
+
+    run_on_loop(use())
 
 
 def test_a_large_body_arrives_whole() -> None:

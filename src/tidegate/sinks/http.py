@@ -17,7 +17,7 @@ from tidegate.deadlines import Deadlines
 from tidegate.durations import seconds
 from tidegate.errors import Reject, SettingsError, Unavailable, Undecodable
 from tidegate.secrets import Secret
-from tidegate.sinks.http_requests import NotSendable, refuse_name
+from tidegate.sinks.http_requests import NoHttp, NotSendable, refuse_name
 from tidegate.sinks.objects import AsyncSink
 from tidegate.steps import refuse_async
 from tidegate.tls import Tls
@@ -94,8 +94,6 @@ class Http:
 
     async def _send(self, value: Any, key: str) -> Answer:
         """Send one value; return the answer, which is a 2xx."""
-        from tidegate.sinks.http_client import NoHttp  # noqa: PLC0415  # as above
-
         url = self.url if isinstance(self.url, str) else self.url(value)
         body, headers = self._body(value), self._headers(value, key)
         try:

@@ -17,7 +17,7 @@ from typing import cast
 import httptools
 
 from tidegate.sinks.connecting import connected
-from tidegate.sinks.http_requests import Place, place_of, written
+from tidegate.sinks.http_requests import NoHttp, Place, place_of, written
 
 KEPT_SECONDS = 30.0
 """An idle connection is closed after so long: servers close theirs after a minute or so."""
@@ -33,10 +33,6 @@ class Lost(OSError):
     def __init__(self, why: str, *, has_begun: bool) -> None:
         super().__init__(why)
         self.has_begun = has_begun
-
-
-class NoHttp(Exception):
-    """What answered speaks no HTTP."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ class HttpClient:
     def __init__(self, *, connections: int, tls: ssl.SSLContext | None, connect_seconds: float) -> None:
         self._tls = tls
         self._connect_seconds = connect_seconds
-        self._room = asyncio.Semaphore(connections)
+        self._room = _Room(connections)
         self._idle: defaultdict[tuple[str, int, bool], deque[_Connection]] = defaultdict(deque)
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -75,7 +71,9 @@ class HttpClient:
         """Send one request and return the whole answer. Whoever calls sets the time limit, by cancelling."""
         place = place_of(url)
         data = written(method, place, body, headers)
-        async with self._room:
+        if not self._room.take():
+            await self._room.wait()
+        try:
             kept = self._kept(place.server)
             if kept is not None:
                 try:
@@ -86,6 +84,8 @@ class HttpClient:
                     if lost.has_begun:
                         raise
             return await self._ask(await self._connect(place), place.server, data, method)
+        finally:
+            self._room.leave()
 
     async def close(self) -> None:
         """Close the connections that nobody uses."""
@@ -150,6 +150,41 @@ class HttpClient:
             if not idle:
                 del self._idle[server]
         self._sweeping = loop.call_later(KEPT_SECONDS / 3, self._sweep) if self._idle else None
+
+
+class _Room:
+    """So many at a time, the others in their order. As `asyncio.Semaphore`; it costs nothing where there is room."""
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def take(self) -> bool:
+        """Take a place, if one is free: none is while others wait."""
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
+    async def wait(self) -> None:
+        """Wait for a place and take it."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self.leave()  # it was given its place in the same moment
+            raise
+
+    def leave(self) -> None:
+        """Give a place back, to whoever has waited longest."""
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self._free += 1
 
 
 class _Connection(asyncio.Protocol):

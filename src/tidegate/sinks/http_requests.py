@@ -16,9 +16,13 @@ class NotSendable(ValueError):
     """An address that is none, or a header that no server may be sent."""
 
 
-@dataclass(frozen=True)
+class NoHttp(Exception):
+    """What answered speaks no HTTP."""
+
+
+@dataclass(frozen=True, eq=False)
 class Place:
-    """Where a request goes."""
+    """Where a request goes. Compared by identity: it is a key for every request."""
 
     host: str
     port: int
