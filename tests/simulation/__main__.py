@@ -9,6 +9,7 @@ import time
 from tests.simulation.campaign import Summary, run_many, run_one, shrink, story
 from tests.simulation.plan import plan_of
 
+TOLD_EVERY_SECONDS = 15.0
 SHOWN = 5
 
 
@@ -30,12 +31,21 @@ def main() -> int:
 
 
 def many(asked: argparse.Namespace) -> int:
-    began, total = time.monotonic(), Summary()
-    for lot in run_many(asked.seed, asked.schedules, asked.workers, is_frames=asked.frames):
-        total.add(lot)
-        for seed, breaches in list(lot.breaches.items())[:SHOWN]:
-            sys.stdout.write(f"seed {seed}: {breaches[0]}\n")
-        sys.stdout.flush()
+    began, total, told_at = time.monotonic(), Summary(), 0.0
+    try:
+        for lot in run_many(asked.seed, asked.schedules, asked.workers, is_frames=asked.frames):
+            total.add(lot)
+            for seed, breaches in list(lot.breaches.items())[:SHOWN]:
+                sys.stdout.write(f"seed {seed}: {breaches[0]}\n")
+            sys.stdout.flush()
+            if time.monotonic() - told_at >= TOLD_EVERY_SECONDS:
+                told_at = time.monotonic()
+                sys.stderr.write(
+                    f"{total.schedules:,} of {asked.schedules:,} after {told_at - began:.0f} s, "
+                    f"{len(total.breaches)} with a breach\n"
+                )
+    except KeyboardInterrupt:
+        sys.stderr.write("ended; what was run counts\n")
     seconds = time.monotonic() - began
     sys.stdout.write(
         f"{total.schedules} schedules in {seconds:.0f} s ({total.schedules / seconds:.0f} per second), "
