@@ -69,10 +69,17 @@ class Feeder(threading.Thread):
             if ahead > 0.05:
                 self._is_over.wait(ahead)
             value = orjson.dumps({"id": number, "customer": f"c{number % 1000}", "pad": "x" * 50})
-            self._producer.produce(TOPIC, value, partition=number % PARTITIONS)
+            self._write(value, number % PARTITIONS)
             self._producer.poll(0)
             self.count = number + 1
         self._producer.flush(60)
+
+    def _write(self, value: bytes, partition: int) -> None:
+        while True:
+            try:
+                return self._producer.produce(TOPIC, value, partition=partition)
+            except BufferError:  # a broker that is busy elsewhere: what is written later is written all the same
+                self._producer.poll(0.1)
 
     def finish(self) -> None:
         self._is_over.set()
