@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tidegate.engine.rewinder import RewindAsked
 
 
+NEVER = 2**60
 HEARD_SECONDS = 6.0
 """So long after a partition is lost its rounds may begin records: until they hear it, or a cancelled task is dead."""
 
@@ -148,18 +149,22 @@ class Judge:
             for at in range(marks.get(place, begins[place]), mark):
                 covered[place, at] = one.committed_at_ms
             marks[place] = max(mark, marks.get(place, 0))
-        settled = {(one.partition, one.record_offset) for one in self.events}
-        settled |= {(one.partition, one.record_offset) for one in self.copies}
+        settled: dict[tuple[Partition, int], int] = {}
+        when = [((one.partition, one.record_offset), one.at_ms) for one in self.events]
+        when += [((one.partition, one.record_offset), one.at_ms) for one in self.copies]
+        for where, at_ms in when:
+            settled[where] = min(at_ms, settled.get(where, NEVER))
         lives = {}
         for place, begin in begins.items():
             log = self._cluster.logs[Partition(place.topic.partition("#")[0], place.number)]
             there = [at for at in range(begin, log.end) if at not in log.missing]
-            # What retention took before it was settled or passed is a gap in the log.
+            # What retention took before it was settled or passed is a gap in the log, and may be passed as one: also
+            # while an attempt is being made at it, whose end nobody who takes over can wait for.
             lives[place] = [
                 at
                 for at in there
                 if at not in log.removed
-                or (place, at) in settled
+                or settled.get((place, at), NEVER) < covered.get((place, at), NEVER)
                 or covered.get((place, at), log.removed[at]) < log.removed[at]
             ]
         return lives
