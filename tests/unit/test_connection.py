@@ -72,6 +72,7 @@ def test_every_code_of_the_client_becomes_an_error_of_ours_with_a_cure(name: str
 GROUPS: list[tuple[str, type[TidegateError], str]] = [
     ("_TRANSPORT", BrokerUnreachable, "check the address"),
     ("_TIMED_OUT", BrokerUnreachable, "check the address"),
+    ("_DESTROY_BROKER", BrokerUnreachable, "check the address"),
     ("COORDINATOR_NOT_AVAILABLE", BrokerUnreachable, "check the address"),
     ("_MSG_TIMED_OUT", BrokerUnreachable, "check the address"),
     ("UNKNOWN_TOPIC_OR_PART", TopicMissing, "tidegate topics create"),

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tidegate.errors import TidegateError
-from tidegate.kafka.connection import ClientLog, Kafka, translate
+from tidegate.kafka.connection import NO_LINE, ClientLog, Kafka, translate
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -22,7 +22,6 @@ _NAP_SECONDS = 0.05
 _LOOK_ANEW_SECONDS = 2.0
 _PROBE_SECONDS = 2.0
 _OVERDUE_SECONDS = 5.0
-_SILENCE = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
 _NO_COORDINATOR_YET = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -119,7 +118,7 @@ class Asker:
     def translate(self, error: KafkaError, where: str) -> TidegateError:
         """Return our error for one of the client's; silence is held against this client."""
         self._client.poll(0)  # brings the log lines that say why no connection was made
-        if error.code() in _SILENCE:
+        if error.code() in NO_LINE:
             self._is_doubted = True
         return translate(self.log.blame(error), where, self._kafka.bootstrap, reason=self.log.last_failure)
 

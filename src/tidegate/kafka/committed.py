@@ -11,20 +11,17 @@ from collections.abc import Iterable
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from tidegate.kafka.connection import ClientLog, Kafka, translate
+from tidegate.kafka.connection import NO_LINE, ClientLog, Kafka, translate
 from tidegate.records import Commit, Partition
 
 _SLICE_SECONDS = 1.0
 _NAP_SECONDS = 0.05
-_TRY_AGAIN = {
+_TRY_AGAIN = NO_LINE | {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
     KafkaError.UNSTABLE_OFFSET_COMMIT,
-    KafkaError._TIMED_OUT,
-    KafkaError._TRANSPORT,
     KafkaError._WAIT_COORD,
-    KafkaError._ALL_BROKERS_DOWN,
 }
 _REFUSED = {
     KafkaError.GROUP_AUTHORIZATION_FAILED,

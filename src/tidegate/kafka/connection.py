@@ -199,10 +199,11 @@ def _refuse_address(bootstrap: object) -> None:
         raise SettingsError(f"{bootstrap!r} is no address of Kafka", "write host:port, several with commas")
 
 
-_UNREACHABLE = {
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TIMED_OUT,
+NO_LINE = frozenset(
+    {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._DESTROY_BROKER}
+)
+"""Nobody answers: a connection broke, or the client has just dropped a broker that it was asking."""
+_UNREACHABLE = NO_LINE | {
     KafkaError._TIMED_OUT_QUEUE,
     KafkaError._MSG_TIMED_OUT,
     KafkaError._RESOLVE,

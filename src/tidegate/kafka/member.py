@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tidegate.beside import THIS_MACHINE, Beside
 from tidegate.errors import TidegateError
-from tidegate.kafka.connection import ClientLog, Kafka, translate
+from tidegate.kafka.connection import NO_LINE, ClientLog, Kafka, translate
 from tidegate.kafka.patience import NeverReturned, within
 from tidegate.kafka.transactions import membership_of
 from tidegate.records import Commit, Partition
@@ -264,10 +264,7 @@ _FINAL = {
     KafkaError.GROUP_MAX_SIZE_REACHED,
     KafkaError.FENCED_INSTANCE_ID,
 }
-_PASSING = {
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TIMED_OUT,
+_PASSING = NO_LINE | {
     KafkaError._WAIT_COORD,
     KafkaError._NO_OFFSET,
     KafkaError._ASSIGNMENT_LOST,

@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tidegate.context import Message
-from tidegate.kafka.connection import ClientLog, Kafka
+from tidegate.kafka.connection import NO_LINE, ClientLog, Kafka
 from tidegate.kafka.reader import worker_settings
 from tidegate.records import Partition
 
@@ -100,13 +100,7 @@ class RangeReader:
         raise Unread(f"{partition}: {error.str()}")
 
 
-_PASSING = {
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TIMED_OUT,
-    KafkaError._RESOLVE,
-    KafkaError._MAX_POLL_EXCEEDED,
-}
+_PASSING = NO_LINE | {KafkaError._RESOLVE, KafkaError._MAX_POLL_EXCEEDED}
 
 _readers: dict[bytes, RangeReader] = {}
 
