@@ -12,7 +12,7 @@ import pytest
 from tests.acceptance.conftest import Scene, channel, evenly, new_name
 from tests.acceptance.program import Program
 from tidegate.dev.broker import Broker
-from tidegate.testing import Delay, KafkaProxy, RefuseCommits
+from tidegate.testing import Delay, HideBrokers, KafkaProxy, RefuseCommits
 from tidegate.testing.requests import (
     COORDINATOR_LOAD_IN_PROGRESS,
     ILLEGAL_GENERATION,
@@ -45,13 +45,13 @@ def wait_for_more_records(scene: Scene, program: Program) -> None:
     scene.wait_for_records(scene.log.count(driver=program.pid) + 100, program)
 
 
-def finish(scene: Scene, program: Program) -> None:
+def finish(scene: Scene, program: Program, *, is_quiet: bool = True) -> None:
     """Everything is committed in the end, and the program stops in good order."""
     program.wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything committed")
     program.send(signal.SIGTERM)
     ended = program.wait(within=60)
     assert ended.code == 0, ended.err
-    assert "Traceback" not in ended.err, ended.err
+    assert "Traceback" not in ended.err or not is_quiet, ended.err
 
 
 def check_each_record_ran_once(scene: Scene) -> None:
@@ -163,6 +163,30 @@ def test_a_run_outlives_its_connections(disturbed: Scene, proxy: KafkaProxy, liv
     assert disturbed.log.count() < len(disturbed.produced), "the cuts came after the work"
     finish(disturbed, program)
     check_each_record_ran_once(disturbed)
+
+
+@pytest.mark.timeout(300)
+@channel("live")
+def test_a_run_outlives_a_broker_that_says_that_there_is_none(disturbed: Scene, proxy: KafkaProxy, live: str) -> None:
+    """So says one that its controller has shut out, since it did not answer in time. Clients forget it then."""
+    disturbed.fill(4, evenly(2000, 4))
+    quick = (f"live={live}", "session_timeout=6s", "commit_every=2s", "timeout=5s", "stall_after=15s")
+    program = disturbed.start("slow.py", *(word for one in quick for word in ("--set", one)), SECONDS_EACH="0.03")
+    disturbed.wait_for_records(100, program)
+    disturbed.log.fault("connections_dropped")
+
+    def is_lost() -> bool:
+        proxy.cut()
+        return "partitions lost" in program.err
+
+    with proxy.under(HideBrokers()) as hidden:
+        program.wait_until(is_lost, within=90, what="it loses its partitions")
+        assert hidden.struck > 0
+    disturbed.log.fault("partitions_lost", lasts_seconds=LIVES_ON_SECONDS)
+    program.wait_until(lambda: program.err.count("partitions gained") > 1, within=120, what="it is a member again")
+    # Readers may have forgotten the broker, too: their rounds stand still, and are ended with their workers.
+    finish(disturbed, program, is_quiet=False)
+    assert disturbed.breaches() == []
 
 
 @pytest.mark.timeout(240)

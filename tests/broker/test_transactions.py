@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterator
 
@@ -17,7 +18,7 @@ from tidegate.kafka.committed import CommittedReader
 from tidegate.kafka.transactions import Transactions, fence, membership_of
 from tidegate.records import Commit, Partition
 from tidegate.store import Effect, Outgoing, Overtaken, Poisoned
-from tidegate.testing import KafkaProxy
+from tidegate.testing import HideBrokers, KafkaProxy
 
 
 class Scene:
@@ -191,6 +192,28 @@ def test_transactions_outlive_their_connections(wire: KafkaProxy) -> None:
     assert scene.outputs() == ["0", "1", "2", "3"]
     assert scene.mark() == 9
     assert not store.is_stuck
+    scene.close()
+
+
+@pytest.mark.timeout(120)
+def test_transactions_go_on_after_a_broker_said_that_there_is_none(
+    wire: KafkaProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "LATEST_SECONDS", 5.0)
+    scene = Scene(wire.bootstrap)
+    member = scene.join()
+    store = scene.store()
+    store.begin([scene.partition], membership(member))
+    assert store.seal(scene.effects("before"), scene.commits(1)) == {}
+    with wire.under(HideBrokers()) as hidden:
+        wire.cut()
+        wait_until(lambda: hidden.struck > 10, within=30, what="clients that ask who is there")
+    with contextlib.suppress(Overtaken):  # the round ends with that, and the next one begins
+        store.seal(scene.effects("during"), scene.commits(2))
+    found = store.begin([scene.partition], membership(member))[scene.partition].mark
+    assert store.seal(scene.effects("after"), scene.commits(3)) == {}
+    assert scene.outputs() == ["before", *(["during"] if found == 2 else []), "after"]
+    assert scene.mark() == 3
     scene.close()
 
 

@@ -226,6 +226,14 @@ class SimMember(Member):
         self._is_leaving = True
         self._close()
 
+    @staticmethod
+    def _is_answered(consumer: Any) -> bool:
+        return not consumer.process.silent_seconds
+
+    @staticmethod
+    def _drop(consumer: Any) -> None:
+        consumer.close()
+
 
 class SimAdmin(Admin):
     """Asks the simulated broker; every question takes a while, and others go on meanwhile."""

@@ -170,10 +170,6 @@ class Kafka:
             "log_level": 3,
             "logger": log,
             "error_cb": log.note_error,
-            # By default the client begins anew with the bootstrap servers when no broker is connected, and throws the
-            # brokers away that it knew. What waited for one of these is then not asked again: transactions, and
-            # questions to a coordinator, hung after their connections had been cut (librdkafka issue 5511).
-            "metadata.recovery.strategy": "none",
             **own,
             **{name.replace("_", "."): value for name, value in more.items()},
         }

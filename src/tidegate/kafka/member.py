@@ -6,8 +6,10 @@ One thread owns it. A synchronous commit from another thread while one polls hun
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -25,6 +27,9 @@ Partitions = list[Partition]
 
 ANSWER_SECONDS = 200.0
 """The client waits for a coordinator as long as a session lasts, then sends a request up to three times of a minute."""
+AWAY_SECONDS = 60.0
+"""A member whose partitions were lost, and that hears nothing of the group for so long, is replaced by another."""
+PROBE_SECONDS = 2.0
 WARN_AGAIN_SECONDS = 30.0
 ARRIVAL_SECONDS = 2.0
 """The client gives a commit up that is refused again and again after 0.6 s."""
@@ -96,10 +101,15 @@ class Member:
                 isolation_level="read_committed",
             ),
             **joining.client(),
-            "on_commit": self._on_commit,
         }
         self._log: ClientLog = settings["logger"]
-        self._consumer = open_consumer(settings)
+        self._settings, self._open = settings, open_consumer
+        self._topics: list[str] = []
+        self._clients = 0
+        self._consumer = self._connect()
+        self._current = self._clients
+        self._away_since: float | None = None
+        """Since when the group has taken our partitions away without giving us any answer since."""
         self._sent: dict[Partition, Commit] | None = None
         self._sent_at = 0.0
         self._answer_seconds = joining.session_seconds + ANSWER_SECONDS
@@ -110,12 +120,13 @@ class Member:
 
     def join(self, topics: Iterable[str]) -> None:
         """Subscribe; the group answers in `poll`."""
-        self._consumer.subscribe(
-            list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-        )
+        self._topics = list(topics)
+        self._subscribe(self._consumer)
 
     def poll(self, seconds: float = 0.0) -> None:
         """Serve the callbacks; raise what cannot be waited out."""
+        if self._away_since is not None and self._now() - self._away_since > AWAY_SECONDS and not self._is_leaving:
+            self._renew()
         message = self._consumer.poll(seconds)
         if (refusal := self._log.refusal) is not None:
             self._log.forget_refusal()
@@ -209,7 +220,48 @@ class Member:
         except (KafkaException, RuntimeError) as error:
             logger.warning("leaving the group failed: %s", error, extra={"action": "leave_failed"})
 
-    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+    def _connect(self) -> Consumer:
+        self._clients += 1
+        return self._open({**self._settings, "on_commit": partial(self._on_commit, self._clients)})
+
+    def _subscribe(self, consumer: Consumer) -> None:
+        consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def _renew(self) -> None:
+        """Let another client join, where Kafka answers it.
+
+        One that hears once that there is no broker, from the only one while that is shut out by its controller, was
+        seen to ask nobody any more, and never to join again.
+        """
+        self._away_since = self._now()
+        fresh = self._connect()
+        if not self._is_answered(fresh):
+            self._drop(fresh)
+            return
+        logger.warning(
+            "the group has not answered for %.0f s although Kafka does: another client joins it",
+            AWAY_SECONDS,
+            extra={"action": "member_renewed"},
+        )
+        old, self._consumer, self._current, self._sent = self._consumer, fresh, self._clients, None
+        self._subscribe(fresh)
+        self._drop(old)
+
+    @staticmethod
+    def _is_answered(consumer: Consumer) -> bool:
+        try:
+            return bool(consumer.list_topics(timeout=PROBE_SECONDS).brokers)
+        except KafkaException:
+            return False
+
+    @staticmethod
+    def _drop(consumer: Consumer) -> None:
+        """Close a client that may wait for ever for its broker, beside us."""
+        threading.Thread(target=consumer.close, name="tidegate-drop", daemon=True).start()
+
+    def _on_commit(self, client: int, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        if client != self._current:
+            return  # of a client that was replaced
         sent = self._sent or {}
         if {_partition(one): one.offset for one in partitions} != {tp: one.mark for tp, one in sent.items()}:
             return  # the answer to an earlier one that was given up
@@ -231,15 +283,18 @@ class Member:
         consumer.incremental_assign(given)
         if given:
             consumer.pause(given)
-        self._callbacks.gained([_partition(one) for one in partitions])
+        if consumer is self._consumer:
+            self._away_since = None
+            self._callbacks.gained([_partition(one) for one in partitions])
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if not self._is_leaving:
+        if not self._is_leaving and consumer is self._consumer:
             self._callbacks.revoked([_partition(one) for one in partitions])
         consumer.incremental_unassign(partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if not self._is_leaving:
+        if not self._is_leaving and consumer is self._consumer:
+            self._away_since = self._now()
             self._callbacks.lost([_partition(one) for one in partitions])
         consumer.incremental_unassign(partitions)
 

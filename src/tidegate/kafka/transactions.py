@@ -185,6 +185,10 @@ def _open(kafka: Kafka, name: str, undelivered: Undelivered, batch_bytes: int | 
         delivery_timeout_ms=DELIVERY_SECONDS * 1000,
         message_max_bytes=MOST_BYTES,
     )
+    # When no broker is connected, the client would begin anew with the bootstrap servers and throw away the brokers
+    # that it knew. A transaction waits for one of these: it hung after every cut (librdkafka issue 5511). All other
+    # clients must begin anew: else a consumer that is told once that no broker is there never reads again.
+    settings.setdefault("metadata.recovery.strategy", "none")
     log: ClientLog = settings["logger"]
 
     def note(error: KafkaError | None, message: Message) -> None:

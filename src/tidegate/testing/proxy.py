@@ -17,7 +17,7 @@ import threading
 from collections.abc import Collection, Iterator
 from typing import Self, TypeVar
 
-from tidegate.testing.requests import OFFSET_COMMIT, Request, read_request, refused_commit
+from tidegate.testing.requests import METADATA, OFFSET_COMMIT, Request, read_request, refused_commit, without_brokers
 
 HOST = "127.0.0.1"
 
@@ -39,9 +39,13 @@ class Disturbance:
         """It is off from here, also for what it still holds."""
         self._is_over.set()
 
-    def meet(self, request: Request) -> bytes | None:
+    def meet(self, request: Request) -> bytes | None:  # noqa: ARG002  # for those that do something
         """Do it to a request: return the answer that the client gets, or None to pass the request on."""
-        raise NotImplementedError
+        return None
+
+    def amend(self, request: Request, answer: bytes) -> bytes:  # noqa: ARG002  # as above
+        """Do it to a broker's answer: return the one that the client gets."""
+        return answer
 
     def _strike(self) -> None:
         with self._lock:
@@ -93,6 +97,17 @@ class RefuseCommits(Disturbance):
             return None
         self._strike()
         return refused_commit(request, self._error)
+
+
+class HideBrokers(Disturbance):
+    """Whoever asks who the brokers are hears that there are none, as from one that its controller has shut out."""
+
+    def amend(self, request: Request, answer: bytes) -> bytes:
+        """Take the brokers out of what a broker says of its cluster."""
+        if request.api_key != METADATA or self._is_over.is_set():
+            return answer
+        self._strike()
+        return without_brokers(request, answer)
 
 
 AnyDisturbance = TypeVar("AnyDisturbance", bound=Disturbance)
@@ -195,12 +210,15 @@ class KafkaProxy:
 
     def _carry(self, client: socket.socket, broker: socket.socket) -> None:
         while (frame := _read_frame(client)) is not None:
-            answer = self._disturb(read_request(frame))
+            request = read_request(frame)
+            answer = self._disturb(request)
             if answer is None:
                 _write_frame(broker, frame)
                 answer = _read_frame(broker)
             if answer is None:
                 return
+            for disturbance in self._disturbances:
+                answer = disturbance.amend(request, answer)
             _write_frame(client, answer)
 
     def _disturb(self, request: Request) -> bytes | None:
