@@ -170,7 +170,7 @@ def test_a_run_outlives_its_connections(disturbed: Scene, proxy: KafkaProxy, liv
 def test_a_run_outlives_a_broker_that_says_that_there_is_none(disturbed: Scene, proxy: KafkaProxy, live: str) -> None:
     """So says one that its controller has shut out, since it did not answer in time. Clients forget it then."""
     disturbed.fill(4, evenly(2000, 4))
-    quick = (f"live={live}", "session_timeout=6s", "commit_every=2s", "timeout=5s", "stall_after=15s")
+    quick = (f"live={live}", "session_timeout=6s", "commit_every=2s", "timeout=5s", "stall_after=40s")
     program = disturbed.start("slow.py", *(word for one in quick for word in ("--set", one)), SECONDS_EACH="0.03")
     disturbed.wait_for_records(100, program)
     disturbed.log.fault("connections_dropped")
