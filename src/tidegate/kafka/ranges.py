@@ -13,8 +13,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tidegate.context import Message
-from tidegate.kafka.connection import NO_LINE, ClientLog, Kafka
-from tidegate.kafka.reader import worker_settings
+from tidegate.kafka.connection import ClientLog, Kafka
+from tidegate.kafka.reader import PASSING, worker_settings
 from tidegate.records import Partition
 
 MOST_AT_ONCE = 2_000
@@ -95,12 +95,10 @@ class RangeReader:
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             low, _ = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=10)
             raise RecordsGone(partition, low)
-        if error.retriable() or error.code() in _PASSING:
+        if error.retriable() or error.code() in PASSING:
             return -1
         raise Unread(f"{partition}: {error.str()}")
 
-
-_PASSING = NO_LINE | {KafkaError._RESOLVE, KafkaError._MAX_POLL_EXCEEDED}
 
 _readers: dict[bytes, RangeReader] = {}
 

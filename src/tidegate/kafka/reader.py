@@ -154,7 +154,7 @@ class Reader:
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             low, _ = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=10)
             self.lost[partition] = low
-        elif error.retriable() or error.code() in _PASSING:
+        elif error.retriable() or error.code() in PASSING:
             logger.debug("reading goes on", extra={"action": "read_disturbed", "error": error.str()})
         else:
             self.has_failed = True
@@ -162,7 +162,8 @@ class Reader:
         return False
 
 
-_PASSING = NO_LINE | {KafkaError._RESOLVE, KafkaError._MAX_POLL_EXCEEDED}
+PASSING = NO_LINE | {KafkaError._RESOLVE, KafkaError._MAX_POLL_EXCEEDED}
+"""What a reader waits out."""
 
 _readers: dict[bytes, Reader] = {}
 
