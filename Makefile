@@ -43,7 +43,7 @@ docs: setup
 	$(BIN)/python scripts/build_docs.py
 
 # How fast it is beside its peers, and how often the laws hold under faults. WORK=A is a part, QUICK=1 a trial.
-bench: setup java jars
+bench: setup java jars archives
 	$(BIN)/python -m bench $(WORK) $(if $(QUICK),--quick)
 
 # The same for the sinks that keep the marks, for DataFrames, and for lanes and partitions.
@@ -101,7 +101,7 @@ registry: setup java
 
 # Java's classes in the form that starts quickest, once: the tests start Spark a hundred times.
 archives: setup java
-	@$(BIN)/python -m tests.class_archives
+	@$(BIN)/tidegate prepare || echo "the tests take some minutes longer"
 
 # The virtual environment and the downloaded jars stay.
 clean:

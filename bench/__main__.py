@@ -1,4 +1,4 @@
-"""Run works: `python -m bench [A B C D E F] [--quick] [--rounds N] [--only WORDS] [--out FOLDER] [--page JSON]`."""
+"""Run works: `python -m bench [A B C D E F]`, and `--help` for the rest."""
 
 from __future__ import annotations
 
@@ -77,6 +77,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="how often each contender runs")
     parser.add_argument("--only", default="", help="contenders whose name holds one of these words, with commas")
     parser.add_argument("--out", type=Path, default=report.OUT, help="where results go; a whole run writes docs, too")
+    parser.add_argument("--onto", type=Path, help="a whole run's results: put these works in the place of theirs")
     parser.add_argument("--page", type=Path, help="write the documentation anew from these results, and run nothing")
     return parser.parse_args()
 
@@ -104,6 +105,9 @@ def main() -> None:
             # After each work: an hour's figures are not lost because the last work fails.
             is_last = number == len(works) - 1
             written = report.save(results, works[: number + 1], options.out, into_docs=is_whole and is_last)
+    if options.onto and not words and not options.quick:
+        whole = Results.read_file(options.onto).with_anew(results)
+        written = report.save(whole, works_of("ABCDE", quick=False), options.out, into_docs=True)
     print((options.out / "performance.md").read_text(encoding="utf-8"))
     print(f"\n{(time.monotonic() - began) / 60:.1f} minutes; written: {', '.join(map(str, written))}")
 

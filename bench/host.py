@@ -9,7 +9,9 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tidegate.class_archives import archives_of
 from tidegate.dev.jars import KAFKA_VERSION
+from tidegate.java import find_java
 
 
 def describe() -> dict[str, str]:
@@ -21,6 +23,7 @@ def describe() -> dict[str, str]:
         "Python": platform.python_version(),
         "Kafka": KAFKA_VERSION,
         "PySpark": importlib.metadata.version("pyspark"),
+        "archives of Java's classes": "there" if archives_of(find_java()).are_there else "none",
         "load before the start": f"{os.getloadavg()[0]:.1f}",
     }
 

@@ -126,6 +126,17 @@ class Results:
     def read_file(file: Path) -> Results:
         return Results.read(json.loads(file.read_text(encoding="utf-8")))
 
+    def with_anew(self, fresh: Results) -> Results:
+        """Return these results with the works of a later run in the place of their own."""
+        works = {run.work for run in fresh.runs}
+        sizes = {
+            **self.sizes,
+            "rounds": {**self.sizes["rounds"], **fresh.sizes["rounds"]},
+            "anew": sorted({*self.sizes.get("anew", ()), *works}),
+        }
+        kept = [run for run in self.runs if run.work not in works]
+        return Results(self.machine, sizes, kept + fresh.runs, {**self.absent, **fresh.absent})
+
     def contenders(self, work: str, case: str) -> list[str]:
         """The contenders of a case in the order in which they first ran."""
         return list(dict.fromkeys(run.contender for run in self.runs if (run.work, run.case) == (work, case)))

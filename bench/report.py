@@ -93,7 +93,13 @@ def _rounds(results: Results) -> str:
     if not results.runs:
         return "No whole run has been recorded here yet."
     counts = results.sizes.get("rounds", {})
-    return f"Medians of so many runs: {', '.join(f'{count} ({letter})' for letter, count in counts.items())}."
+    medians = f"Medians of so many runs: {', '.join(f'{count} ({letter})' for letter, count in counts.items())}."
+    anew = results.sizes.get("anew", ())
+    return (
+        f"{medians} Run anew after the others, all contenders of a work in one run: {', '.join(anew)}."
+        if anew
+        else medians
+    )
 
 
 def _machine(results: Results) -> str:

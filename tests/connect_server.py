@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from tests.class_archives import spark_home
+from tidegate.class_archives import pyspark_home
 from tidegate.dev import guard
 
 SLOTS = 2
@@ -66,7 +66,7 @@ class ConnectServer:
 
     def start(self) -> None:
         conf = {**_CONF, "spark.connect.grpc.binding.port": str(self._port)}
-        command = [str(spark_home() / "bin" / "spark-submit"), "--class", _SERVICE, "--master", f"local[{SLOTS}]"]
+        command = [str(pyspark_home() / "bin" / "spark-submit"), "--class", _SERVICE, "--master", f"local[{SLOTS}]"]
         command += [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_DIRS": str(self._folder)}
         with (self._folder / "log").open("ab") as log:

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import tidegate
-from tests.class_archives import GATEWAY, LAUNCHER, spark_home
 from tests.support import is_alive, wait_until
+from tidegate.class_archives import OF_LAUNCHER, OF_SPARK, pyspark_home
 from tidegate.dev import guard
 from tidegate.java import find_java
 
@@ -170,7 +170,7 @@ class SparkCluster:
     def _daemon(self, name: str, *words: str) -> Daemon:
         self._started += 1
         log = self._folder / f"{self._started}-{name}.log"
-        spark_class = spark_home() / "bin" / "spark-class"
+        spark_class = pyspark_home() / "bin" / "spark-class"
         with log.open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, guard.__file__, str(spark_class), f"org.apache.spark.deploy.{name}", *words],
@@ -188,13 +188,13 @@ class SparkCluster:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
         return kept | {
             "JAVA_HOME": str(Path(find_java()).resolve().parents[1]),
-            "SPARK_HOME": str(spark_home()),
+            "SPARK_HOME": str(pyspark_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),
             "SPARK_DAEMON_MEMORY": "256m",
             # For executors too, which inherit it.
-            "JAVA_TOOL_OPTIONS": os.environ.get(GATEWAY, ""),
-            LAUNCHER: os.environ.get(LAUNCHER, ""),
+            "JAVA_TOOL_OPTIONS": os.environ.get(OF_SPARK, ""),
+            OF_LAUNCHER: os.environ.get(OF_LAUNCHER, ""),
             # The installed package, as these tests know it.
             "PYTHONPATH": str(Path(tidegate.__file__).resolve().parents[1]),
         }

@@ -23,7 +23,8 @@ class Recovery:
         "1,000 records per second are written. When the contender has worked for some seconds, all its processes are "
         "killed with SIGKILL, and it is started again at once. The session timeout is 10 s for all, Tidegate's default "
         "(the Kafka client's is 45 s). *Start* is from the kill until the new process, and its Spark, are up; *first "
-        "new* from the kill until the sink sees a record that it had not seen; *repeated* is what it saw twice."
+        "new* from the kill until the sink sees a record that it had not seen; *repeated* is what it saw twice. "
+        "Tidegate's Java reads the archive of its classes that `tidegate prepare` makes."
     )
     columns: Sequence[Column] = (
         Column("first_new", "s to the first new record", "{:,.1f}"),

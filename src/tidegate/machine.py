@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 CACHE_VARIABLE = "TIDEGATE_CACHE"
@@ -68,9 +68,19 @@ def choose_worker_python(executable: str) -> str:
     return os.environ["PYSPARK_PYTHON"]
 
 
+def suggest(name: str, value: str) -> None:
+    """Give a variable a value for this process and those that it starts, unless it has one."""
+    os.environ.setdefault(name, value)
+
+
 def is_submitted() -> bool:
     """Whether spark-submit started this program: then its master, and its settings, are those that count."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def environment_with(more: Mapping[str, str]) -> dict[str, str]:
+    """Return all variables and these: for programs that are to inherit what this one has."""
+    return {**os.environ, **more}
 
 
 def environment_without(*prefixes: str, keeping: Iterable[str] = ()) -> dict[str, str]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests import class_archives
 from tests.support import wait_until
+from tidegate.class_archives import OF_LAUNCHER, OF_SPARK
 from tidegate.machine import environment_without
 from tidegate.testing import programs
 from tidegate.testing.programs import tidegate as tidegate  # noqa: PLC0414  # for the tests of this ring
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 APPS = Path(__file__).parent / "apps"
-KEPT = ("TIDEGATE_CACHE", "SPARK_HOME", class_archives.GATEWAY, class_archives.LAUNCHER)
+KEPT = ("TIDEGATE_CACHE", "SPARK_HOME", OF_SPARK, OF_LAUNCHER)
 """What the run of tests chose itself, to be quick."""
 GONE_SECONDS = 30.0
 """How long what a program started may outlive it: Spark's workers take some seconds to notice."""

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.acceptance.conftest import Scene, evenly
-from tests.class_archives import spark_home
 from tests.docs.pages import ROOT
 from tests.spark_cluster import SparkCluster, descendants
 from tests.support import is_alive, visible, wait_until
+from tidegate.class_archives import pyspark_home
 from tidegate.ops.produce import Message
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def test_spark_submit_brings_its_master_its_modules_and_its_settings(scene: Scen
     program = scene.folder / "program.py"
     program.write_text(SUBMITTED, encoding="utf-8")
     words = ["--master", cluster.url, "--py-files", str(folder / "tariffs.py"), "--conf", "spark.cores.max=2"]
-    submit = [str(spark_home() / "bin" / "spark-submit"), "--name", "mine", *words, str(program)]
+    submit = [str(pyspark_home() / "bin" / "spark-submit"), "--name", "mine", *words, str(program)]
     started = scene.start_command(submit, TIDEGATE_BOOTSTRAP=scene.bootstrap, PYSPARK_PYTHON=sys.executable)
     ended = started.wait(within=UP_SECONDS)
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.acceptance.conftest import Scene, evenly, scene  # noqa: F401  # a fixture
 from tests.acceptance.program import APPS
-from tests.class_archives import spark_home
 from tests.support import is_alive, wait_until
+from tidegate.class_archives import pyspark_home
 
 if TYPE_CHECKING:
     from tests.spark_cluster import SparkCluster
@@ -48,7 +48,7 @@ def test_spark_submit_that_is_ended_takes_its_run_with_it_and_loses_nothing(
     program = scene.folder / "program.py"
     code = (APPS / "slow.py").read_text(encoding="utf-8")
     program.write_text(code + '\nif __name__ == "__main__":\n    pipeline.run()\n', encoding="utf-8")
-    submit = [str(spark_home() / "bin" / "spark-submit"), "--master", cluster.url, str(program)]
+    submit = [str(pyspark_home() / "bin" / "spark-submit"), "--master", cluster.url, str(program)]
     submitted = scene.start_command(
         submit, TIDEGATE_BOOTSTRAP=scene.bootstrap, PYSPARK_PYTHON=sys.executable, SECONDS_EACH="0.05"
     )

@@ -31,6 +31,17 @@ def run(contender: str, rate: float, *, number: int = 0, flaw: str = "") -> Run:
     return Run("A", "", contender, number, {} if flaw else {"rate": rate, "cpu": 1.0}, flaw)
 
 
+def test_a_work_that_is_run_anew_takes_the_place_of_its_earlier_runs_and_of_no_other() -> None:
+    other = Run("D", "", "plain loop", 0, {"first_new": 10.0})
+    whole = results(run("plain loop", 100.0), other)
+    fresh = Results({}, {"rounds": {"D": 3}}, [Run("D", "", "plain loop", 0, {"first_new": 9.0})])
+    both = whole.with_anew(fresh)
+    assert both.middle("D", "", "plain loop") == {"first_new": 9.0}
+    assert both.middle("A", "", "plain loop") == whole.middle("A", "", "plain loop")
+    assert (both.sizes["rounds"], both.sizes["anew"], both.machine) == ({"A": 2, "D": 3}, ["D"], whole.machine)
+    assert "Run anew after the others, all contenders of a work in one run: D." in page_of(both, [], {})
+
+
 @pytest.mark.parametrize(
     ("share", "value"),
     [(0.0, 1), (0.5, 51), (0.95, 96), (0.99, 100), (1.0, 100)],

@@ -20,6 +20,7 @@ from tidegate.cli import (
     history,
     lag,
     offsets,
+    prepare,
     produce,
     rewind,
     run,
@@ -80,7 +81,7 @@ app = typer.Typer(
 # Every family of commands: a module with `register(app)`.
 COMMANDS: tuple[ModuleType, ...] = (
     *(demo, run, broker, topics, produce, tail),
-    *(lag, offsets, watch, rewind, history, dead, serve, check),
+    *(lag, offsets, watch, rewind, history, dead, serve, check, prepare),
 )
 for _family in COMMANDS:
     _family.register(app)

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.class_archives import start_sooner
 from tidegate.engine.masters import refuse_silent_master
 from tidegate.engine.scratch import scratch_folder
 from tidegate.engine.shipping import own_paths
@@ -239,9 +240,9 @@ def open_spark(session: SparkSession | None, *, master: str, app_name: str, debu
             return spark_connect.open_connect(master)
         refuse_silent_master(master)
         _refuse_missing_python(master, choose_worker_python(sys.executable))
-        find_java()
+        sooner = start_sooner(find_java())
         builder = SparkSession.builder.master(master).appName(app_name)
-        for name, value in _own_settings(master, debug=debug).items():
+        for name, value in _own_settings(master, sooner, debug=debug).items():
             builder = builder.config(name, value)
     # PySpark takes Ctrl-C for itself when a session starts; the run has its own way to stop.
     before = signal.getsignal(signal.SIGINT)
@@ -266,7 +267,7 @@ def _submitted(app_name: str, *, debug: bool) -> SparkSession.Builder:
 
     SparkContext._ensure_initialized()  # the Java that started us: it has the settings
     told = SparkConf()
-    own = {"spark.app.name": app_name, **_own_settings(told.get("spark.master", "local"), debug=debug)}
+    own = {"spark.app.name": app_name, **_own_settings(told.get("spark.master", "local"), [], debug=debug)}
     builder = SparkSession.builder
     for name, value in own.items():
         if not told.contains(name):
@@ -274,7 +275,7 @@ def _submitted(app_name: str, *, debug: bool) -> SparkSession.Builder:
     return builder
 
 
-def _own_settings(master: str, *, debug: bool) -> dict[str, str]:
+def _own_settings(master: str, sooner: list[str], *, debug: bool) -> dict[str, str]:
     settings = {
         "spark.ui.showConsoleProgress": "false",
         # Rounds come and go for months: what Spark remembers of each is kept short.
@@ -293,7 +294,7 @@ def _own_settings(master: str, *, debug: bool) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         }
-    java = small_options() if master.startswith("local") else []
+    java = sooner + (small_options() if master.startswith("local") else [])
     if master.startswith("local") and (scratch := scratch_folder()) is not None:
         java.append(f"-Djava.io.tmpdir={scratch}")
     if not debug:
