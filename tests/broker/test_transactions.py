@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 import tidegate as tg
 from tests.support import visible, wait_until
 from tidegate.dev.broker import Broker
+from tidegate.errors import BrokerUnreachable
 from tidegate.kafka import transactions
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.committed import CommittedReader
@@ -116,6 +117,20 @@ def test_who_begins_later_shuts_the_earlier_one_out(scene: Scene) -> None:
     with pytest.raises(Overtaken):
         second.seal(scene.effects("late"), scene.commits(3))
     assert scene.outputs() == ["a", "b", "c"]
+
+
+def test_offsets_that_an_open_transaction_holds_back_are_told_from_a_kafka_that_does_not_answer(scene: Scene) -> None:
+    member = scene.join()
+    producer = transactions._open(scene.kafka, f"{scene.group}.lane", [])
+    producer.begin_transaction()
+    offsets = [TopicPartition(scene.partition.topic, scene.partition.number, 5)]
+    producer.send_offsets_to_transaction(offsets, member.consumer_group_metadata(), 10)
+    admin = Admin(scene.kafka, 2.0)
+    with pytest.raises(BrokerUnreachable, match="a transaction that Kafka has not ended holds the offsets of group"):
+        admin.committed(scene.group, [scene.partition], require_stable=True)
+    assert admin.committed(scene.group, [scene.partition]) == {}
+    producer.commit_transaction(10)
+    assert admin.committed(scene.group, [scene.partition], require_stable=True)[scene.partition].mark == 5
 
 
 def test_a_name_that_was_fenced_writes_no_more(scene: Scene) -> None:

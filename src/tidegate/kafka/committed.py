@@ -11,11 +11,13 @@ from collections.abc import Iterable
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from tidegate.errors import BrokerUnreachable, TidegateError
 from tidegate.kafka.connection import NO_LINE, ClientLog, Kafka, translate
 from tidegate.records import Commit, Partition
 
 _SLICE_SECONDS = 1.0
 _NAP_SECONDS = 0.05
+_PROBE_SECONDS = 3.0
 _TRY_AGAIN = NO_LINE | {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -34,8 +36,11 @@ class CommittedReader:
     """One consumer for one group, kept between questions. It has no membership and reads no record."""
 
     def __init__(self, kafka: Kafka, group: str, timeout_seconds: float, *, require_stable: bool) -> None:
+        self._kafka = kafka
         self._bootstrap = kafka.bootstrap
         self._timeout = timeout_seconds
+        self._group = group
+        self._is_stable = require_stable
         self._where = f"reading the offsets of group {group}"
         settings = kafka.client(
             group_id=group,
@@ -54,6 +59,20 @@ class CommittedReader:
 
     def read(self, partitions: Iterable[Partition]) -> dict[Partition, Commit]:
         """Return what is committed; partitions without a commit are left out."""
+        asked = list(partitions)
+        try:
+            return self._read(asked)
+        except BrokerUnreachable as error:
+            if self._is_stable and self._is_told_what_is_unstable(asked):
+                # Seen for good after a lone broker restarted: by its own log it had ended the transaction.
+                raise BrokerUnreachable(
+                    f"a transaction that Kafka has not ended holds the offsets of group {self._group} back "
+                    "(one that stays for minutes is ended with kafka-transactions.sh: find-hanging, abort)",
+                    "it is tried again",
+                ) from error
+            raise
+
+    def _read(self, partitions: list[Partition]) -> dict[Partition, Commit]:
         wanted = [TopicPartition(topic, number) for topic, number in partitions]
         found = {}
         for entry in self._ask(wanted) if wanted else []:
@@ -66,6 +85,18 @@ class CommittedReader:
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close()
+
+    def _is_told_what_is_unstable(self, partitions: list[Partition]) -> bool:
+        """Whether Kafka answers where no transaction is waited for: why it waits the client does not say."""
+        plain = CommittedReader(self._kafka, self._group, min(_PROBE_SECONDS, self._timeout), require_stable=False)
+        try:
+            plain.read(partitions)
+        except TidegateError:
+            return False
+        else:
+            return True
+        finally:
+            plain.close()
 
     def _refused_meanwhile(self) -> KafkaError | None:
         """Take what came beside the answer: log lines, and that the group is not ours to read."""
