@@ -19,7 +19,7 @@ LAYERS = [
     {"deadlines", "durations", "records"},
     {"secrets"},
     {"settings", "tls"},
-    {"copies", "headers", "java", "ledger", "names", "places"},
+    {"class_archives", "copies", "headers", "java", "ledger", "names", "places"},
     {"context", "policy"},
     {"steps", "formats", "frames", "logs", "store"},
     {"async_steps", "lists", "refusals", "sinks"},
