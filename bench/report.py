@@ -94,12 +94,9 @@ def _rounds(results: Results) -> str:
         return "No whole run has been recorded here yet."
     counts = results.sizes.get("rounds", {})
     medians = f"Medians of so many runs: {', '.join(f'{count} ({letter})' for letter, count in counts.items())}."
-    anew = results.sizes.get("anew", ())
-    return (
-        f"{medians} Run anew after the others, all contenders of a work in one run: {', '.join(anew)}."
-        if anew
-        else medians
-    )
+    if not (anew := results.sizes.get("anew")):
+        return medians
+    return f"{medians} Run anew after the others, all contenders of a work in one run: {', '.join(anew)}."
 
 
 def _machine(results: Results) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.errors import SparkFailed
-from tidegate.machine import cache_folder, environment_with, said_of_java, spark_home, suggest
+from tidegate.machine import cache_folder, environment_without, said_of_java, spark_home, suggest
 
 OF_SPARK = "SPARK_SUBMIT_OPTS"
 OF_LAUNCHER = "SPARK_LAUNCHER_OPTS"
@@ -130,7 +130,7 @@ def _keep(fresh: Path, place: Path) -> None:
 
 def _run_one(of_spark: list[str], of_launcher: list[str]) -> float:
     """Run a Spark as runs do, until its Java has ended; return how many seconds its start took."""
-    environment = environment_with({OF_SPARK: " ".join(of_spark), OF_LAUNCHER: " ".join(of_launcher)})
+    environment = environment_without() | {OF_SPARK: " ".join(of_spark), OF_LAUNCHER: " ".join(of_launcher)}
     try:
         done = subprocess.run(
             [sys.executable, "-c", _ONE_SPARK],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 CACHE_VARIABLE = "TIDEGATE_CACHE"
@@ -76,11 +76,6 @@ def suggest(name: str, value: str) -> None:
 def is_submitted() -> bool:
     """Whether spark-submit started this program: then its master, and its settings, are those that count."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
-def environment_with(more: Mapping[str, str]) -> dict[str, str]:
-    """Return all variables and these: for programs that are to inherit what this one has."""
-    return {**os.environ, **more}
 
 
 def environment_without(*prefixes: str, keeping: Iterable[str] = ()) -> dict[str, str]:

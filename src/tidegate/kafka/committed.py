@@ -37,7 +37,6 @@ class CommittedReader:
 
     def __init__(self, kafka: Kafka, group: str, timeout_seconds: float, *, require_stable: bool) -> None:
         self._kafka = kafka
-        self._bootstrap = kafka.bootstrap
         self._timeout = timeout_seconds
         self._group = group
         self._is_stable = require_stable
@@ -55,7 +54,7 @@ class CommittedReader:
         try:
             self._consumer = Consumer(settings)
         except KafkaException as error:
-            raise translate(error.args[0], self._where, self._bootstrap) from error
+            raise translate(error.args[0], self._where, self._kafka.bootstrap) from error
 
     def read(self, partitions: Iterable[Partition]) -> dict[Partition, Commit]:
         """Return what is committed; partitions without a commit are left out."""
@@ -77,7 +76,7 @@ class CommittedReader:
         found = {}
         for entry in self._ask(wanted) if wanted else []:
             if entry.error is not None:
-                raise translate(entry.error, self._where, self._bootstrap)
+                raise translate(entry.error, self._where, self._kafka.bootstrap)
             if entry.offset >= 0:
                 found[Partition(entry.topic, entry.partition)] = Commit(entry.offset, entry.metadata or "")
         return found
@@ -114,5 +113,7 @@ class CommittedReader:
                 problem = self._log.refusal or self._refused_meanwhile() or error.args[0]
                 if problem.code() not in _TRY_AGAIN or time.monotonic() > deadline:
                     blamed = self._log.blame(problem)
-                    raise translate(blamed, self._where, self._bootstrap, reason=self._log.last_failure) from error
+                    raise translate(
+                        blamed, self._where, self._kafka.bootstrap, reason=self._log.last_failure
+                    ) from error
                 time.sleep(_NAP_SECONDS)
