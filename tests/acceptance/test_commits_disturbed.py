@@ -96,12 +96,16 @@ def test_a_commit_refused_for_its_generation_costs_the_partitions_and_loses_noth
         program.wait_until(lambda: "partitions lost" in program.err, within=60, what="it gives its partitions up")
         assert refusal.struck > 0
 
-    def has_them_again() -> bool:
-        # What it had in work since its last commit is open from here on; its rounds end some moments later.
-        disturbed.log.fault("partitions_lost")
-        return program.err.count("partitions gained") >= 2
+    stood = disturbed.marks()
 
-    program.wait_until(has_them_again, within=60, what="it has them again")
+    def commits_again() -> bool:
+        # What it had in work since its last commit is open from here on. Its rounds end some moments later, it may
+        # be even after it has its partitions again.
+        disturbed.log.fault("partitions_lost")
+        return all(mark > stood.get(number, 0) for number, mark in disturbed.marks().items())
+
+    program.wait_until(commits_again, within=60, what="commits in each partition again")
+    assert program.err.count("partitions gained") >= 2
     assert disturbed.marks() != disturbed.ends, "the refusals came after the work"
     finish(disturbed, program)
     assert disturbed.breaches() == []

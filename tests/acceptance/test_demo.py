@@ -24,7 +24,7 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else(wheel: Path) -> None
 def test_the_demo_tells_its_story_and_nothing_is_lost(scene: Scene, wheel: Path, tmp_path: Path) -> None:
     programs = install(wheel, tmp_path, "serve,http")
     program = scene.start_command([str(programs / "tidegate"), "demo", "--records", "2000"])
-    ended = program.wait(within=280)
+    ended = program.wait(within=600)
     assert ended.code == 0, ended.out + ended.err
     found = re.findall(r"^  (\w[\w ]*?) +(\d+)(?: |$)", ended.out.replace(",", ""), re.M)
     figures = {name: int(number) for name, number in found}

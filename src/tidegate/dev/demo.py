@@ -86,7 +86,8 @@ class Demo:
 
     def tell(self) -> Audit:
         """Tell it, and return the audit."""
-        self._service.start()
+        first = self._records // 8
+        self._service.start(most=first)
         (self._folder / "order-service.txt").write_text(self._service.url, encoding="utf-8")
         shutil.copy(Path(__file__).with_name("demo_app.py"), self._folder)
         self._admin.create_topic(TOPIC, PARTITIONS)
@@ -99,7 +100,7 @@ class Demo:
         try:
             with self._view.figures() as show:
                 process = self._start("The pipeline starts on local Spark: hold, retry later, dead letters.")
-                self._watch(process, show, lambda now: now.taken >= self._records // 8, "the first orders")
+                self._watch(process, show, lambda now: now.taken >= first, "the first orders")
                 self._outage(process, show)
                 process = self._kill(process)
                 self._watch(process, show, self._is_through, "everything that was produced")

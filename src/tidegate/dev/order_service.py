@@ -24,6 +24,7 @@ class OrderService:
         self._refused_once: set[int] = set()
         self._open: set[socket.socket] = set()
         self._server: ThreadingHTTPServer | None = None
+        self._most: int | None = None
         self.port = 0
         self.is_up = False
 
@@ -38,9 +39,14 @@ class OrderService:
         with self._lock:
             return Counter(self._taken)
 
-    def start(self) -> None:
-        """Listen: at a free port the first time, at the same one ever after."""
+    def start(self, *, most: int | None = None) -> None:
+        """Listen: at a free port the first time, at the same one ever after.
+
+        Once it has taken `most` different orders it hangs up on everybody: it goes away while there is work left,
+        however late whoever watches hears of it.
+        """
         service = self
+        self._most = most
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"  # connections are kept
@@ -58,6 +64,9 @@ class OrderService:
             def do_POST(self) -> None:  # the name that http.server calls
                 order = orjson.loads(self.rfile.read(int(self.headers["content-length"])))
                 code, text = service._take(order)
+                if code is None:
+                    self.close_connection = True
+                    return
                 self.send_response(code)
                 self.send_header("content-length", str(len(text)))
                 self.end_headers()
@@ -90,9 +99,12 @@ class OrderService:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
-    def _take(self, order: dict[str, Any]) -> tuple[int, bytes]:
+    def _take(self, order: dict[str, Any]) -> tuple[int | None, bytes]:
+        """Return the answer; without a code: there is none."""
         number = int(order["id"])
         with self._lock:
+            if self._most is not None and len(self._taken) >= self._most:
+                return None, b""
             if order.get("address") is None:
                 return 422, b"an order needs an address"
             if order.get("slow") and number not in self._refused_once:
