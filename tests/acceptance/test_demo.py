@@ -39,5 +39,5 @@ def test_the_demo_tells_its_story_and_nothing_is_lost(scene: Scene, wheel: Path,
         "the dashboard at http://127.0.0.1:",
     ):
         assert part in ended.out
-    held = re.search(r"(\d+) attempts? found it away; meanwhile 0 orders were taken, 0 were given up", ended.out)
+    held = re.search(r"(\d+) attempts? found it away; meanwhile 0 orders were taken, 0 were given up for it", ended.out)
     assert held is not None, ended.out
