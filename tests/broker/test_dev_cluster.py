@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import tidegate as tg
 from tests.support import is_alive, wait_until
 from tidegate.dev.cluster import OFFSETS, TRANSACTIONS, Cluster
+from tidegate.engine.parts import ONE_REPLICA, check_outputs
 from tidegate.errors import SettingsError, TopicMissing
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.connection import Kafka
@@ -97,3 +99,21 @@ def test_a_given_folder_keeps_the_topics_of_all_nodes(tmp_path: Path) -> None:
 def test_a_cluster_without_nodes_is_refused() -> None:
     with pytest.raises(SettingsError, match="cannot be"):
         Cluster(nodes=0)
+
+
+@pytest.mark.timeout(180)
+def test_an_output_on_one_node_of_three_is_no_place_for_exactly_once(
+    whole: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin = Admin(Kafka(whole.bootstrap), 20.0)
+    lone, safe = f"{new_topic(whole)}-lone", new_topic(whole)
+    admin.create_topic(lone, replication=1)
+
+    def said(topic: str, *, exactly_once: bool) -> str:
+        caplog.clear()
+        pipeline = tg.from_kafka(safe, group=safe).sink(tg.kafka(topic, exactly_once=exactly_once))
+        assert check_outputs(pipeline.plan(), admin) == [topic]
+        return caplog.text
+
+    assert f"topic {lone} {ONE_REPLICA}" in said(lone, exactly_once=True)
+    assert said(lone, exactly_once=False) == said(safe, exactly_once=True) == ""

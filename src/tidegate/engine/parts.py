@@ -10,7 +10,7 @@ import pickle
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +30,7 @@ from tidegate.engine.task import Job
 from tidegate.engine.topics import Topics
 from tidegate.errors import SettingsError
 from tidegate.history.rows import RunRow
-from tidegate.kafka.admin import Admin
+from tidegate.kafka.admin import Admin, TopicInfo
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.member import Joining
 from tidegate.kafka.writer import Writer
@@ -49,6 +49,13 @@ longer than working."""
 LIVE_SECONDS = 60.0
 """A live round reads for this long: its marks are committed while it runs."""
 
+
+ONE_REPLICA = (
+    "has one replica: while its node is away, Kafka forgets whether transactions were committed or aborted, and what "
+    "they wrote may be seen twice or never. Exactly once needs a topic with more"
+)
+
+logger = logging.getLogger("tidegate.transactions")
 
 MakeJob = Callable[[Lease], bytes]
 
@@ -172,10 +179,28 @@ def open_backer(
 
 
 def check_outputs(plan: Plan, admin: Admin) -> list[str]:
-    """Return the topics that sinks name; that one is missing must not be found out by the first record."""
-    names = [sink.topic for sink in kafka_sinks(plan) if isinstance(sink.topic, str)]
-    admin.describe(names)
+    """Return the outputs that are named; that one is missing must not be found out by the first record."""
+    names = outputs_named(plan)
+    infos = admin.describe(names)
+    if rounds_commit(plan):
+        for name in with_one_replica(infos.values(), admin):
+            logger.warning("topic %s %s", name, ONE_REPLICA, extra={"action": "one_replica"})
     return names
+
+
+def outputs_named(plan: Plan) -> list[str]:
+    """Return the topics that sinks name; others choose theirs for each record."""
+    return [sink.topic for sink in kafka_sinks(plan) if isinstance(sink.topic, str)]
+
+
+def with_one_replica(topics: Iterable[TopicInfo], admin: Admin) -> list[str]:
+    """Return the topics that lie on one node of several.
+
+    Kafka 4.3 takes a partition without a leader for deleted when a transaction ends: its records stay without an end,
+    and the next transaction of the same producer ends them with its own, whichever way that goes.
+    """
+    lone = [info.name for info in topics if info.replication == 1]
+    return lone if lone and admin.node_count() > 1 else []
 
 
 def open_clock(kafka: Kafka, group: str, own: OwnTopics, settings: Settings) -> BrokerClock | None:

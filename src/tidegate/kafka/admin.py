@@ -22,6 +22,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client does not mark what it re-exports
     AdminClient,
+    DescribeClusterResult,
     NewTopic,
     OffsetSpec,
     TopicDescription,
@@ -121,10 +122,17 @@ class Admin:
 
     def cluster_id(self) -> str:
         """Return Kafka's own id of this cluster."""
-        asked = self._asker.ask(
+        return str(self._described_cluster().cluster_id)
+
+    def node_count(self) -> int:
+        """Return how many nodes of this cluster take requests now."""
+        return len(self._described_cluster().nodes)
+
+    def _described_cluster(self) -> DescribeClusterResult:
+        found: dict[int, DescribeClusterResult] = self._asker.ask(
             "asking who it is", lambda: {0: self._client.describe_cluster(request_timeout=self._timeout)}
         )
-        return str(asked[0].cluster_id)
+        return found[0]
 
     def topics(self) -> list[TopicInfo]:
         """Return every topic of the cluster by name, internal ones included."""
