@@ -16,7 +16,7 @@ from tests.connect_server import ConnectServer
 from tests.postgres_server import Server
 from tests.registry_server import RegistryServer
 from tests.spark_cluster import SparkCluster, command
-from tests.support import is_alive, wait_until
+from tests.support import PROOF, is_alive, wait_until
 from tidegate.dev.broker import Broker
 from tidegate.dev.cluster import Cluster
 
@@ -136,8 +136,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs the broker or Spark, so that nobody can forget to."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs the broker or Spark, so that nobody can forget to; leave out what is for the proof alone."""
+    left_out = [item for item in items if not PROOF and item.get_closest_marker("proof") is not None]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     for item in items:
         if {"broker", "cluster", "kafka_cluster"} & set(
             getattr(item, "fixturenames", ())

@@ -125,6 +125,7 @@ def kill_one_at_work(scene: Scene, cluster: SparkCluster, *, whole_executor: boo
     wait_until(hits, within=60, what="somebody at work to kill")
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(900)
 def test_a_machine_that_is_gone_leaves_fewer_lanes_and_one_that_comes_is_used(
     scene: Scene, cluster: SparkCluster
@@ -209,6 +210,7 @@ def test_a_dataframe_round_whose_executor_dies_is_read_again_and_written_once(
     assert any(": write(write), round " in one and f"{scene.topic}[0]" in one for one in ours), told
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(900 + 60 * KILLS)
 def test_killed_executors_leave_every_output_there_once(scene: Scene, cluster: SparkCluster) -> None:
     count = 1500 * (KILLS + 1)
@@ -295,6 +297,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(900)
 def test_examples_do_on_a_cluster_what_they_do_on_this_machine(scene: Scene, cluster: SparkCluster) -> None:
     orders = [{"id": number, "amount": 10 * number} for number in range(1, 41)] + [{"id": 41}]

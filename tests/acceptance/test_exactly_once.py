@@ -15,11 +15,11 @@ from tests.acceptance.conftest import Scene, channel, evenly
 from tests.acceptance.outlets import Copy, Outlet, TableOutlet, TopicOutlet
 from tests.acceptance.test_group import owned_by, wait_for_members
 from tests.postgres_server import Server
-from tests.support import PROOF, is_alive, wait_until, ways
+from tests.support import is_alive, wait_until, ways
 from tidegate.ops.produce import Message
 from tidegate.records import Partition
 
-KILLS = int(os.environ.get("PROOF_KILLS", "3"))
+KILLS = int(os.environ.get("PROOF_KILLS", "2"))
 PARTITIONS = 4
 SLOW = "0.002"
 
@@ -81,14 +81,13 @@ def wait_for_the_end(scene: Scene) -> None:
 
 
 @pytest.mark.timeout(120 + 60 * KILLS)
+@pytest.mark.parametrize("outlet", ways("kafka", "postgres"), indirect=True)
 def test_a_program_killed_at_the_edges_of_its_transactions_has_every_effect_once(scene: Scene, outlet: Outlet) -> None:
-    # The third kill, at no edge and of a copy without a name, is of interest where a transaction stays open behind it.
-    kills = KILLS if PROOF or isinstance(outlet, TopicOutlet) else min(KILLS, 2)
-    count = 1200 * (kills + 1)
-    chance = random.Random(f"edges {outlet.name} {kills}")
+    count = 1200 * (KILLS + 1)
+    chance = random.Random(f"edges {outlet.name} {KILLS}")
     scene.fill(PARTITIONS, evenly(count, PARTITIONS))
     settings = {"ROW": "later", "FAILING": "1", "SECONDS_EACH": SLOW, "SECONDS_FILLED": "0.03"}
-    for number in range(kills):
+    for number in range(KILLS):
         step = ("filled", "committed", None)[number % 3]
         live = chance.choice(["true", "false"])
         # Without a name that outlives it, a transaction that it leaves open holds the next life up for its timeout:
@@ -171,6 +170,7 @@ def test_a_partition_taken_by_another_copy_in_the_middle_of_a_transaction_has_ev
 
 @pytest.mark.timeout(300)
 @channel("plain")
+@pytest.mark.parametrize("outlet", ways("kafka", "postgres"), indirect=True)
 def test_the_late_transaction_of_a_frozen_copy_has_no_effect(scene: Scene, outlet: Outlet, live: str) -> None:
     count = 3000
     scene.fill(2, evenly(count, 2))
