@@ -36,7 +36,7 @@ def install(wheel: Path, folder: Path, extras: str = "", pyspark: str = "") -> P
     kept = [line for line in pinned if not pyspark or not line.startswith("pyspark")]
     constraints.write_text("\n".join(kept), encoding="utf-8")
     wanted = [f"{wheel}[{extras}]" if extras else str(wheel), *([f"pyspark=={pyspark}"] if pyspark else [])]
-    _pip(str(environment / "bin" / "python"), "install", "--constraint", str(constraints), *wanted)
+    _pip(str(environment / "bin" / "python"), "install", "--no-compile", "--constraint", str(constraints), *wanted)
     return environment / "bin"
 
 

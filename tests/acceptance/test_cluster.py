@@ -182,6 +182,7 @@ def test_a_killed_driver_leaves_no_task_behind_and_the_next_one_waits_for_its_sl
     first.check_gone()
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(900)
 def test_a_dataframe_round_whose_executor_dies_is_read_again_and_written_once(
     scene: Scene, cluster: SparkCluster
@@ -338,6 +339,7 @@ for path in sys.argv[2:]:
 """
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_modules_beside_the_program_reach_the_machines_of_a_cluster(scene: Scene, cluster: SparkCluster) -> None:
     scene.fill(2, evenly(20, 2))

@@ -262,6 +262,7 @@ def test_a_database_that_dies_in_a_transaction_stops_the_run_or_is_waited_for(
     assert ran_twice(scene)
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(240)
 def test_a_group_moved_behind_the_back_of_its_table_is_refused_until_one_of_them_is_trusted(
     scene: Scene, table: TableOutlet
