@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.support import wait_until
 from tidegate.dev.broker import Broker
 from tidegate.errors import BrokerUnreachable
+from tidegate.kafka import bulk
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.connection import Kafka
 from tidegate.ops.produce import Message, produce
 from tidegate.records import Partition
 from tidegate.testing import Delay, KafkaProxy, RefuseCommits
-from tidegate.testing.requests import OFFSET_COMMIT
+from tidegate.testing.requests import LIST_OFFSETS, OFFSET_COMMIT
 
 TOPICS = ("a", "b")
 
@@ -103,3 +107,29 @@ def test_unplugged_it_ends_every_connection_and_takes_none_until_it_is_plugged_i
         proxy.plug()
     assert set(TOPICS) <= {info.name for info in Admin(Kafka(proxy.bootstrap), 20.0).topics()}
     wait_until(lambda: set(commit(consumer, 2).values()) == {None}, within=30, what="the old client is back")
+
+
+@pytest.mark.parametrize("ask", [Admin.ends, bulk.ends], ids=["one by one", "in bulk"])
+def test_a_log_whose_end_nobody_told_has_none_and_is_asked_for_again(
+    proxy: KafkaProxy, ask: Callable[[Admin, list[Partition]], dict[Partition, int]]
+) -> None:
+    admin = Admin(Kafka(proxy.bootstrap), 20.0)
+    places = [Partition("b", 0), Partition("b", 1)]
+    assert ask(admin, places) == dict.fromkeys(places, 0)
+    heard: list[Future[Any]] = []
+
+    def told(client: AdminClient, question: dict[TopicPartition, Any], **options: Any) -> dict[Any, Any]:
+        answers = list_offsets(client, question, **options)
+        heard.extend(answers.values())
+        return answers
+
+    list_offsets = AdminClient.list_offsets
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as threads:
+        patch.setattr(AdminClient, "list_offsets", told)
+        with proxy.under(Delay([LIST_OFFSETS], seconds=3600.0)) as delay:
+            asked = threads.submit(ask, admin, places)
+            wait_until(lambda: delay.is_holding, within=10, what="a question on its way")
+            assert proxy.cut() > 0
+        assert asked.result(60).items() <= dict.fromkeys(places, 0).items(), "right, or left out"
+    without = [one for one in heard if one.exception() is None and one.result().offset == OFFSET_INVALID]
+    assert without, "the client told of no answer without an offset, so nothing was proved"

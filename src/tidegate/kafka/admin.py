@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -23,6 +24,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client does not mark what it re-exports
     AdminClient,
     DescribeClusterResult,
+    ListOffsetsResultInfo,
     NewTopic,
     OffsetSpec,
     TopicDescription,
@@ -323,7 +325,7 @@ class Admin:
                 answers = self._asker.answers(
                     self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout)
                 )
-                return {Partition(at.topic, at.partition): found.offset for at, found in answers.items()}
+                return {Partition(at.topic, at.partition): _offset(found) for at, found in answers.items()}
             except KafkaException as error:
                 if error.args[0].code() not in NO_LEADER_YET:
                     raise self._asker.ours(error, where) from error
@@ -353,6 +355,16 @@ class Admin:
                 "stop every process of the group first",
             )
         return self._asker.translate(error, where)
+
+
+def _offset(found: ListOffsetsResultInfo) -> int:
+    """Return the offset that was told.
+
+    A question that is cut off on its way has no error and no offset. Taken for one, the log would look cut off.
+    """
+    if found.offset == OFFSET_INVALID:
+        raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
+    return int(found.offset)
 
 
 def _topic_info(found: TopicDescription) -> TopicInfo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client does not mark what it re-exports
     AdminClient,
     ListOffsetsResultInfo,
@@ -46,7 +46,11 @@ def _offsets(
         return {at: unless(future, _NOT_TO_BE_ASKED) for at, future in futures.items()}
 
     answers = admin.ask("reading the bounds of logs", ask)
-    return {Partition(at.topic, at.partition): one.offset for at, one in answers.items() if one is not None}
+    return {
+        Partition(at.topic, at.partition): one.offset
+        for at, one in answers.items()
+        if one is not None and one.offset != OFFSET_INVALID
+    }
 
 
 def unless(future: Future[T], codes: Collection[int]) -> Future[T | None]:

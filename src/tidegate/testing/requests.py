@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 METADATA = 3
 """The api key of the question who the brokers are, and which of them leads what."""
+LIST_OFFSETS = 2
+"""The api key of the question where logs begin and end."""
 OFFSET_COMMIT = 8
 """The api key of commits."""
 
