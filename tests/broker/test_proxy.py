@@ -20,7 +20,7 @@ from tidegate.kafka.connection import Kafka
 from tidegate.ops.produce import Message, produce
 from tidegate.records import Partition
 from tidegate.testing import Delay, KafkaProxy, RefuseCommits
-from tidegate.testing.requests import LIST_OFFSETS, OFFSET_COMMIT
+from tidegate.testing.requests import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH
 
 TOPICS = ("a", "b")
 
@@ -133,3 +133,18 @@ def test_a_log_whose_end_nobody_told_has_none_and_is_asked_for_again(
         assert asked.result(60).items() <= dict.fromkeys(places, 0).items(), "right, or left out"
     without = [one for one in heard if one.exception() is None and one.result().offset == OFFSET_INVALID]
     assert without, "the client told of no answer without an offset, so nothing was proved"
+
+
+def test_a_mark_that_was_asked_for_over_a_connection_that_is_cut_is_not_taken_for_missing(
+    proxy: KafkaProxy, request: pytest.FixtureRequest
+) -> None:
+    admin = Admin(Kafka(proxy.bootstrap), 20.0)
+    places = [Partition("a", 0), Partition("a", 1)]
+    admin.commit_for_empty_group(request.node.name, dict.fromkeys(places, (5, "")))
+    assert {one.mark for one in admin.committed(request.node.name, places).values()} == {5}
+    with ThreadPoolExecutor(1) as threads:
+        with proxy.under(Delay([OFFSET_FETCH], seconds=3600.0)) as delay:
+            asked = threads.submit(admin.committed, request.node.name, places)
+            wait_until(lambda: delay.is_holding, within=10, what="a question on its way")
+            assert proxy.cut() > 0
+        assert {place: one.mark for place, one in asked.result(60).items()} == dict.fromkeys(places, 5)

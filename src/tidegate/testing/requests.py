@@ -5,12 +5,14 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-METADATA = 3
-"""The api key of the question who the brokers are, and which of them leads what."""
 LIST_OFFSETS = 2
 """The api key of the question where logs begin and end."""
+METADATA = 3
+"""The api key of the question who the brokers are, and which of them leads what."""
 OFFSET_COMMIT = 8
 """The api key of commits."""
+OFFSET_FETCH = 9
+"""The api key of the question what is committed."""
 
 COORDINATOR_LOAD_IN_PROGRESS = 14
 ILLEGAL_GENERATION = 22
