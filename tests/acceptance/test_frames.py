@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 3
 STEPS = ["planned", "writing", "written", "letters", "done"]
-LIVES = STEPS * (int(os.environ.get("PROOF_KILLS", "5")) // 5) if PROOF else ["planned", "written", "letters"]
+LIVES = STEPS * max(1, int(os.environ.get("PROOF_KILLS", "5")) // 5) if PROOF else ["planned", "written", "letters"]
 COUNT = 400 * (len(LIVES) + 2)
 
 

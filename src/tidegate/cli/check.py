@@ -15,7 +15,6 @@ from tidegate.engine.own_topics import examine
 from tidegate.engine.parts import ONE_REPLICA, outputs_named, with_one_replica
 from tidegate.engine.spark import checked_pyspark
 from tidegate.engine.spark_connect import check_connect
-from tidegate.engine.stores import rounds_commit
 from tidegate.engine.topics import expand
 from tidegate.errors import EXIT_CANNOT_WORK, TidegateError
 from tidegate.history.chosen import chosen_history
@@ -110,29 +109,23 @@ def _findings(app: str | None, bootstrap: str | None, client: Sequence[str] | No
         )
     if pipeline is not None:
         yield from _own_topics(pipeline, cluster, resolved, known)
-        yield from _transactions(pipeline, cluster)
 
 
 def _own_topics(pipeline: Pipeline, cluster: Cluster, resolved: Resolved, known: Iterable[str]) -> Iterator[Finding]:
-    """Look at the retry, redrive and dead-letter topics that the pipeline uses."""
+    """Look at the retry, redrive and dead-letter topics that the pipeline uses, and at the outputs of transactions."""
     configs = TopicConfigs(cluster.admin)
     try:
         plan = pipeline.plan()
         said = examine(configs, pipeline.source.group, plan.policy, resolved.values, known)
+        outputs = cluster.admin.existing(outputs_named(plan)).values()
+        lone = with_one_replica(plan, outputs, cluster.admin)
     except TidegateError as error:
         yield Finding("own topics", ok=False, detail=str(error))
         return
     for name, detail in said.items():
         yield Finding(f"own topic {name}", ok=True, detail=detail)
-
-
-def _transactions(pipeline: Pipeline, cluster: Cluster) -> Iterator[Finding]:
-    """Look whether a node that goes away would break what the pipeline's transactions promise."""
-    plan = pipeline.plan()
-    if rounds_commit(plan):
-        infos = cluster.admin.existing(outputs_named(plan)).values()
-        for name in with_one_replica(infos, cluster.admin):
-            yield Finding(f"output topic {name}", ok=False, detail=f"it {ONE_REPLICA}")
+    for name in lone:
+        yield Finding(f"output topic {name}", ok=False, detail=f"it {ONE_REPLICA}")
 
 
 def _finding(what: str, look: Callable[[], str]) -> Finding:

@@ -155,7 +155,7 @@ class Demo:
         """Compare ids: what was produced, what the service has taken, what lies among the dead letters."""
         produced = set(range(self._records))
         taken = self._service.taken
-        dead = {orjson.loads(letter.value or b"null")["id"] for letter in dead_letters(GROUP, kafka=self._kafka)}
+        dead = {order["id"] for order in self._dead_orders()}
         return Audit(
             len(produced),
             len(taken),
@@ -169,8 +169,12 @@ class Demo:
 
     def _given_up(self) -> int:
         """Dead letters that the service would take. Those that it refuses may be written while it is away."""
-        letters = dead_letters(GROUP, kafka=self._kafka)
-        return sum(orjson.loads(letter.value or b"null")["address"] is not None for letter in letters)
+        return sum(order["address"] is not None for order in self._dead_orders())
+
+    def _dead_orders(self) -> Iterator[dict[str, Any]]:
+        """Read what lies among the dead letters."""
+        for letter in dead_letters(GROUP, kafka=self._kafka):
+            yield orjson.loads(letter.value or b"null")
 
     def _clean_up(self) -> None:
         self._service.stop()

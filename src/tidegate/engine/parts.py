@@ -182,9 +182,8 @@ def check_outputs(plan: Plan, admin: Admin) -> list[str]:
     """Return the outputs that are named; that one is missing must not be found out by the first record."""
     names = outputs_named(plan)
     infos = admin.describe(names)
-    if rounds_commit(plan):
-        for name in with_one_replica(infos.values(), admin):
-            logger.warning("topic %s %s", name, ONE_REPLICA, extra={"action": "one_replica"})
+    for name in with_one_replica(plan, infos.values(), admin):
+        logger.warning("topic %s %s", name, ONE_REPLICA, extra={"action": "one_replica"})
     return names
 
 
@@ -193,13 +192,13 @@ def outputs_named(plan: Plan) -> list[str]:
     return [sink.topic for sink in kafka_sinks(plan) if isinstance(sink.topic, str)]
 
 
-def with_one_replica(topics: Iterable[TopicInfo], admin: Admin) -> list[str]:
-    """Return the topics that lie on one node of several.
+def with_one_replica(plan: Plan, outputs: Iterable[TopicInfo], admin: Admin) -> list[str]:
+    """Return the outputs of transactions that lie on one node of several.
 
     Kafka 4.3 takes a partition without a leader for deleted when a transaction ends: its records stay without an end,
     and the next transaction of the same producer ends them with its own, whichever way that goes.
     """
-    lone = [info.name for info in topics if info.replication == 1]
+    lone = [info.name for info in outputs if rounds_commit(plan) and info.replication == 1]
     return lone if lone and admin.node_count() > 1 else []
 
 
