@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -38,9 +39,10 @@ class SimConsumer:
         self.owned: set[Partition] = set()
         self.joins = 0
         """Counts the requests to join: what answers an earlier one is of no use."""
+        self._answered_joins = 0
         self._is_in_callback = False
         self._wants_to_join = False
-        self._unknown = False
+        self._unknown = self._disowned = False
         self._pending: deque[tuple[str, Any]] = deque()
         self._last_arrival = 0.0
         self._polls, self._polled_at = 0, 0.0
@@ -82,13 +84,24 @@ class SimConsumer:
         if not self._is_in_callback:
             self._queue("lost", set(self.owned))
 
+    def hear_old_generation(self, name: str, generation: int) -> None:
+        """An answer: that is not the group's generation. What we have is lost, unless we are joining already."""
+        is_joining = self.joins != self._answered_joins
+        if self.process.is_dead or name != self.member_id or generation != self.generation or is_joining:
+            return
+        if self.process.silent_seconds or self._is_in_callback:
+            self._world.at(max(0.3, self.process.silent_seconds), self.hear_old_generation, name, generation)
+            return
+        self._disowned = True
+        self._queue("lost", set(self.owned))
+
     def take_assignment(self, joins: int, generation: int, partitions: set[Partition]) -> None:
         if joins != self.joins or self.process.is_dead or self._unknown:
             return
         if self.process.silent_seconds:
             self._world.at(self.process.silent_seconds, self.take_assignment, joins, generation, partitions)
             return
-        self.generation = generation
+        self._answered_joins, self.generation = joins, generation
         revoked, added = self.owned - partitions, partitions - self.owned
         if revoked:
             self._wants_to_join = True
@@ -130,10 +143,11 @@ class SimConsumer:
             self._queue("lost", set(self.owned))
             return
         self._is_in_callback = False
-        if self._unknown:
-            self._unknown = False
+        if self._unknown or self._disowned:
+            if self._unknown:
+                self.member_id, self.generation = "", -1
+            self._unknown = self._disowned = False
             self.session = self.process.sim.next_session()
-            self.member_id, self.generation = "", -1
             self._join()
         elif self._wants_to_join:
             self._join()
@@ -205,13 +219,20 @@ class SimConsumer:
             self._answer(reply, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
         elif (code := self._group.refusal(name, generation)) is not None:
             self._world.say(name, "commit refused", {str(tp): one.mark for tp, one in commits.items()}, code)
-            self._answer(reply, code)
+            self._answer(partial(self._take_refusal, name, generation, code, reply), code)
         else:
             self._cluster.store(commits, name)
             if self._world.now >= self.process.deaf_until:
                 self._answer(reply, None)
             else:
                 self._world.at(5.0, self._answer, reply, KafkaError._TIMED_OUT)
+
+    def _take_refusal(self, name: str, generation: int, code: int, reply: Reply, error: KafkaError | None) -> None:
+        if code == KafkaError.UNKNOWN_MEMBER_ID:
+            self.hear_unknown(name)
+        elif code == KafkaError.ILLEGAL_GENERATION:
+            self.hear_old_generation(name, generation)
+        reply(error)
 
     def _answer(self, reply: Reply, code: int | None) -> None:
         error = None if code is None else KafkaError(code)

@@ -41,6 +41,8 @@ class Seat:
     consumer: SimConsumer
     session: int
     owned: frozenset[Partition]
+    joins: int
+    """With which of its requests it has joined: another's answer is of no use to it."""
     has_joined: bool = True
 
 
@@ -106,7 +108,7 @@ class Group:
             consumer.become_member()
             if consumer.process.is_dead:
                 self._world.at(SESSION_SECONDS, self.expel, consumer.member_id)
-        self.seats[consumer.member_id] = Seat(consumer, consumer.session, frozenset(consumer.owned))
+        self.seats[consumer.member_id] = Seat(consumer, consumer.session, frozenset(consumer.owned), joins)
         self._world.say(consumer.process, "joins as", consumer.member_id)
         if self.state != "preparing":
             self._prepare(consumer.member_id)
@@ -140,7 +142,7 @@ class Group:
         self._world.say("generation", generation, {name: sorted(p.number for p in one) for name, one in given.items()})
         for name, seat in self.seats.items():
             take = seat.consumer.take_assignment
-            self._world.at(self._world.soon(), take, seat.consumer.joins, generation, given[name])
+            self._world.at(self._world.soon(), take, seat.joins, generation, given[name])
 
     def _assign(self) -> dict[str, set[Partition]]:
         """Evenly, with as few moves as may be; what somebody still has goes to another one rebalance later."""
@@ -176,6 +178,17 @@ class Group:
         self._world.say(name, "is expelled")
         self._world.at(self._world.soon() + 0.3, seat.consumer.hear_unknown, name)
         self._after_departure()
+
+    def disown(self) -> None:
+        """Another coordinator counts generations anew: nobody's is of use any more, and what they have is lost."""
+        if self.state != "stable":
+            return
+        self.generation += 1
+        self._world.say("nobody's generation counts any more")
+        for name, seat in self.seats.items():
+            self.ended[seat.session] = self._world.tick()
+            hear = seat.consumer.hear_old_generation
+            self._world.at(self._world.soon() + 0.3, hear, name, seat.consumer.generation)
 
     def _after_departure(self) -> None:
         if not self.seats:

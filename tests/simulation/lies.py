@@ -173,6 +173,13 @@ class LetsLostRoundsRun(Driver):
         self._forget(partitions)
 
 
+class KeepsWhatItLost(Driver):
+    """Goes on with partitions of which it is told that they are somebody else's."""
+
+    def _lost(self, partitions: list[Partition]) -> None:
+        pass
+
+
 class SpinsAtTheEnd(Driver):
     """Polls without a pause while it waits to send its last commit again."""
 
@@ -265,6 +272,7 @@ LIES: dict[str, Lie] = {
     "gives back without a commit": Lie(Made(committer=GivesBackUncommitted)),
     "gives back while rounds run": Lie(Made(driver=DoesNotWaitAtRevoke)),
     "lets rounds on lost partitions run": Lie(Made(driver=LetsLostRoundsRun), ("freeze", "cut", "cut"), first=690),
+    "goes on with what it lost": Lie(Made(driver=KeepsWhatItLost), ("disown",)),
     "spins while it waits for its last commit": Lie(Made(driver=SpinsAtTheEnd), ("loading", "stop")),
     "chooses a start blindly": Lie(Made(starting=ChoosesBlindly), ("slow", "stop"), first=700),
     "writes a planned round without all of it": Lie(Made(frame_board=WritesWithoutAll), is_frames=True, first=70),

@@ -8,13 +8,13 @@ from typing import Literal
 
 Kind = Literal[
     "kill", "stop", "freeze", "cut", "die", "hang", "loading", "deaf", "slow", "retention", "rewind", "maintenance",
-    "pause", "produce",
+    "pause", "produce", "disown",
 ]  # fmt: skip
 Bad = Literal["fails", "kills"]
 OFTEN: tuple[Bad, ...] = ("fails", "fails", "fails", "kills")
 KINDS: tuple[Kind, ...] = (
     "kill", "kill", "stop", "stop", "freeze", "cut", "die", "die", "hang", "hang", "loading", "deaf", "slow",
-    "retention", "rewind", "rewind", "maintenance", "pause", "produce", "produce",
+    "retention", "rewind", "rewind", "maintenance", "pause", "produce", "produce", "disown",
 )  # fmt: skip
 
 

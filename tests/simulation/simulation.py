@@ -224,6 +224,9 @@ class Simulation:
     def _loading(self, fault: Fault) -> None:
         self.cluster.loading_until = self.world.now + LONGEST_FAULT * fault.size**2
 
+    def _disown(self, _fault: Fault) -> None:
+        self.cluster.group.disown()
+
     def _deaf(self, fault: Fault) -> None:
         if (process := self._process(fault)) is not None:
             process.deaf_until = self.world.now + LONGEST_FAULT * fault.size**2
