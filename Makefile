@@ -46,13 +46,14 @@ docs: setup
 bench: setup java jars archives
 	$(BIN)/python -m bench $(WORK) $(if $(QUICK),--quick)
 
-# The same for the sinks that keep the marks, for DataFrames, and for lanes and partitions.
+# The same for the sinks that keep the marks, for DataFrames, for lanes and partitions, and for Python workers.
 bench-sinks: setup java jars
 	$(BIN)/python -m bench.exactly_once
 	$(BIN)/python -m bench.postgres
 	$(BIN)/python -m bench.kafka_to_postgres
 	$(BIN)/python -m bench.dataframes
 	$(BIN)/python -m bench.lanes
+	$(BIN)/python -m bench.workers
 
 proof: setup java jars archives
 	PROOF_SCHEDULES=50000 $(PYTEST) tests/unit/test_ledger.py

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from tidegate.dev.broker import Broker
 from tidegate.ops.tail import tail
+from tidegate.testing import KafkaProxy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tidegate.kafka.admin import Admin
     from tidegate.kafka.connection import Kafka
@@ -36,6 +39,14 @@ def wait_until(check: Callable[[], bool], *, within: float, what: str) -> None:
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {within}s, but never: {what}")
         time.sleep(0.05)
+
+
+@contextmanager
+def broker_behind_proxy() -> Iterator[KafkaProxy]:
+    """A broker of its own; whoever asks it where it is, is told of the proxy."""
+    with KafkaProxy() as proxy, Broker(settings={"advertised.listeners": f"PLAINTEXT://{proxy.bootstrap}"}) as broker:
+        proxy.forward_to(broker.bootstrap)
+        yield proxy
 
 
 def visible(admin: Admin, kafka: Kafka, topic: str) -> list[SeenRecord]:

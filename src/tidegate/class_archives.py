@@ -159,7 +159,7 @@ from tidegate.engine.spark import open_spark
 began = time.monotonic()
 spark = open_spark(None, master="local[2]", app_name="tidegate-prepare", debug=False)
 for _ in range(2):
-    spark.run_round(lambda job, attempt: (job, True), b"", lane="one", description="one round")
+    spark.run_round(lambda job, attempt: (job, True), b"", name="one", description="one round")
 took = time.monotonic() - began
 with tempfile.TemporaryDirectory() as folder:
     rows = spark.session.createDataFrame([(1, '{"id": 1}')], "number int, value string")

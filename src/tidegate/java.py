@@ -27,6 +27,16 @@ def find_java() -> Path:
 
     JAVA_HOME decides alone where it is set, as it does for Spark: another Java would help only half of the run.
     """
+    return _found()[0]
+
+
+def describe_java() -> str:
+    """Return the Java that would run, in words."""
+    java, version = _found()
+    return f"Java {version} ({java})"
+
+
+def _found() -> tuple[Path, int]:
     home = java_home()
     if home is not None:
         return _checked(home / "bin" / "java", f"JAVA_HOME={home}")
@@ -34,12 +44,6 @@ def find_java() -> Path:
     if on_path is None:
         raise JavaMissing(f"no Java was found (Java {OLDEST} or newer is needed)", f"install it: {install_line()}")
     return _checked(Path(on_path), on_path)
-
-
-def describe_java() -> str:
-    """Return the Java that would run, in words."""
-    java = find_java()
-    return f"Java {_version_of(java)} ({java})"
 
 
 def install_line() -> str:
@@ -72,7 +76,7 @@ def parse_version(printed: str) -> int | None:
     return int(second) if first == "1" and second is not None else int(first)
 
 
-def _checked(java: Path, where: str) -> Path:
+def _checked(java: Path, where: str) -> tuple[Path, int]:
     version = _version_of(java)
     if version is None:
         raise JavaMissing(f"{where} holds no Java that runs", f"mend or unset it, or install one: {install_line()}")
@@ -81,7 +85,7 @@ def _checked(java: Path, where: str) -> Path:
             f"{where} is Java {version}, and Java {OLDEST} or newer is needed",
             f"install one and let JAVA_HOME or the PATH name it: {install_line()}",
         )
-    return java
+    return java, version
 
 
 def _version_of(java: Path) -> int | None:

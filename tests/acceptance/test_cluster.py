@@ -99,8 +99,9 @@ def test_executors_and_python_workers_that_are_killed_cost_repeats_and_nothing_e
     rounds = [one for one in lanes if one.startswith(f"tidegate {scene.group}: round ")]
     for number in range(PARTITIONS):
         assert any(f"{scene.topic}[{number}]" in one for one in rounds), lanes
-    assert {lanes[one] for one in rounds} == {f"tidegate-{scene.group}-lane-{lane}" for lane in range(PARTITIONS)}
-    assert all(f"of lane {lanes[one].rpartition('-')[2]}: " in one for one in rounds), lanes
+    named = {one: re.fullmatch(rf"tidegate-{scene.group}-\w{{8}}-lane-(\d+)-round-(\d+)", lanes[one]) for one in rounds}
+    assert {name and int(name[1]) for name in named.values()} == set(range(PARTITIONS)), lanes
+    assert all(name and f": round {name[2]} of lane {name[1]}: " in one for one, name in named.items()), lanes
 
 
 def kill_one_at_work(scene: Scene, cluster: SparkCluster, *, whole_executor: bool) -> None:

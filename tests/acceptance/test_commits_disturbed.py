@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from tests.acceptance.conftest import Scene, channel, evenly, new_name
 from tests.acceptance.program import Program
-from tidegate.dev.broker import Broker
+from tests.support import broker_behind_proxy
 from tidegate.testing import Delay, HideBrokers, KafkaProxy, RefuseCommits
 from tidegate.testing.requests import (
     COORDINATOR_LOAD_IN_PROGRESS,
@@ -28,9 +29,8 @@ LONG_SESSION = ("--set", "session_timeout=45s")
 
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[KafkaProxy]:
-    """A broker of its own for this file; whoever asks it where it is, is told of the proxy."""
-    with KafkaProxy() as made, Broker(settings={"advertised.listeners": f"PLAINTEXT://{made.bootstrap}"}) as own:
-        made.forward_to(own.bootstrap)
+    """A broker of its own for this file."""
+    with broker_behind_proxy() as made:
         yield made
 
 
@@ -193,6 +193,40 @@ def test_a_run_outlives_a_broker_that_says_that_there_is_none(disturbed: Scene, 
     assert disturbed.breaches() == []
 
 
+def lose_partitions(scene: Scene, proxy: KafkaProxy, program: Program) -> None:
+    """Keep a member with `session_timeout=6s` from its broker until its partitions are somebody else's."""
+    scene.log.fault("connections_dropped")
+    proxy.unplug()
+    try:
+        program.wait_until(lambda: "the run waits for it" in program.err, within=60, what="it misses the broker")
+        time.sleep(8)  # the broker's time: sessions last six seconds
+    finally:
+        proxy.plug()
+    program.wait_until(lambda: "partitions lost" in program.err, within=60, what="it hears that they are lost")
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(240)
+def test_a_round_whose_worker_comes_after_its_partitions_were_lost_begins_nothing(
+    disturbed: Scene, proxy: KafkaProxy, tmp_path: Path
+) -> None:
+    """Spark hangs up on the worker that a cancelled task was waiting for."""
+    gate, asked, python = tmp_path / "gate", tmp_path / "asked", tmp_path / "python"
+    waits = f"touch {asked}; until [ -e {gate} ]; do sleep 0.1; done; exec {sys.executable}"
+    python.write_text(f'#!/bin/sh\n{waits} "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    disturbed.fill(2, evenly(400, 2))
+    words = ("--set", "session_timeout=6s", "--set", "lanes=1")
+    program = disturbed.start("slow.py", *words, SECONDS_EACH="0.01", PYSPARK_PYTHON=str(python))
+    program.wait_until(asked.exists, within=120, what="Spark asks for a Python worker")
+    lose_partitions(disturbed, proxy, program)
+    program.wait_until(lambda: program.err.count("partitions gained") > 1, within=60, what="it is a member again")
+    assert disturbed.log.count() == 0, "no worker is there yet"
+    gate.touch()
+    finish(disturbed, program, is_quiet=False)  # PySpark's daemon may tell of the worker that was hung up on
+    check_each_record_ran_once(disturbed)
+
+
 @pytest.mark.timeout(240)
 def test_a_round_that_cannot_hear_that_its_partitions_are_lost_is_cancelled(
     disturbed: Scene, proxy: KafkaProxy
@@ -203,14 +237,7 @@ def test_a_round_that_cannot_hear_that_its_partitions_are_lost_is_cancelled(
     program = disturbed.start("slow.py", *(word for one in deaf for word in ("--set", one)), SECONDS_EACH="0.05")
     disturbed.wait_for_records(20, program)
     first = {one.process for one in disturbed.log.read().settled}
-    disturbed.log.fault("connections_dropped")
-    proxy.unplug()
-    try:
-        program.wait_until(lambda: "the run waits for it" in program.err, within=60, what="it misses the broker")
-        time.sleep(8)  # the broker's time: sessions last six seconds
-    finally:
-        proxy.plug()
-    program.wait_until(lambda: "partitions lost" in program.err, within=60, what="it hears that they are lost")
+    lose_partitions(disturbed, proxy, program)
     lost_ms = int(time.time() * 1000)
     disturbed.log.fault("partitions_lost", lasts_seconds=LIVES_ON_SECONDS)
 

@@ -1,4 +1,4 @@
-"""`tidegate prepare`: Spark's Java reads its classes from an archive, unless that is damaged."""
+"""A Spark that starts soon: its Java reads its classes from an archive, and its workers are born with their modules."""
 
 from __future__ import annotations
 
@@ -10,16 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.class_archives import Archives, archives_of
+from tidegate.class_archives import Archives, archives_of, pyspark_home
 from tidegate.java import find_java
 from tidegate.machine import CACHE_VARIABLE, environment_without
 from tidegate.testing.programs import tidegate
 
 ONE_SPARK = """
+import os
+from pathlib import Path
+
+import pyspark
 from tidegate.engine.spark import open_spark
 
+def tell(job, attempt):
+    parent = Path(f"/proc/{os.getppid()}/cmdline").read_text().split("\\0")
+    return f"{Path(pyspark.__file__).parent} {parent[2]}".encode(), True
+
 spark = open_spark(None, master="local[1]", app_name="prepared", debug=False)
-print(spark.run_round(lambda job, attempt: (job, True), b"a round is done", lane="one", description="one").decode())
+print(spark.run_round(tell, b"", name="one", description="one").decode())
 spark.stop()
 """
 
@@ -49,7 +57,8 @@ def classes_read(folder: Path) -> tuple[int, int]:
         [sys.executable, "-c", ONE_SPARK], env=environment, cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "a round is done\n", "an archive says nothing, whether it fits or not"
+    told = f"{pyspark_home()} tidegate.engine.worker_daemon\n"
+    assert done.stdout == told, "an archive says nothing, whether it fits or not"
     lines = [line for path in folder.iterdir() if path.name.isdigit() for line in path.read_text().splitlines()]
     return sum("shared objects file (top)" in line for line in lines), len(lines)
 

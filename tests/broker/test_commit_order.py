@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaError
 
-from tests.support import wait_until
-from tidegate.dev.broker import Broker
+from tests.support import broker_behind_proxy, wait_until
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.commits import read_commits
 from tidegate.kafka.connection import Kafka
@@ -44,8 +43,7 @@ class Copy:
 
 
 def test_the_commit_of_a_revoke_comes_after_the_one_that_was_on_its_way() -> None:
-    with KafkaProxy() as proxy, Broker(settings={"advertised.listeners": f"PLAINTEXT://{proxy.bootstrap}"}) as broker:
-        proxy.forward_to(broker.bootstrap)
+    with broker_behind_proxy() as proxy:
         kafka = Kafka(proxy.bootstrap)
         Admin(kafka, 20.0).create_topic("t", 2)
         copies = [Copy(kafka, proxy)]

@@ -11,8 +11,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.support import wait_until
-from tidegate.dev.broker import Broker
+from tests.support import broker_behind_proxy, wait_until
 from tidegate.errors import BrokerUnreachable
 from tidegate.kafka import bulk
 from tidegate.kafka.admin import Admin
@@ -27,8 +26,7 @@ TOPICS = ("a", "b")
 
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[KafkaProxy]:
-    with KafkaProxy() as made, Broker(settings={"advertised.listeners": f"PLAINTEXT://{made.bootstrap}"}) as broker:
-        made.forward_to(broker.bootstrap)
+    with broker_behind_proxy() as made:
         admin = Admin(Kafka(made.bootstrap), 20.0)
         for topic in TOPICS:
             admin.create_topic(topic, 2)

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import tidegate as tg
-from tests.support import visible, wait_until
+from tests.support import broker_behind_proxy, visible, wait_until
 from tidegate.dev.broker import Broker
 from tidegate.errors import BrokerUnreachable
 from tidegate.kafka import transactions
@@ -188,8 +188,7 @@ def test_marks_inside_a_transaction_that_nobody_ends_are_asked_for_again_and_end
 @pytest.fixture
 def wire() -> Iterator[KafkaProxy]:
     """A broker of its own behind a proxy."""
-    with KafkaProxy() as proxy, Broker(settings={"advertised.listeners": f"PLAINTEXT://{proxy.bootstrap}"}) as broker:
-        proxy.forward_to(broker.bootstrap)
+    with broker_behind_proxy() as proxy:
         yield proxy
 
 

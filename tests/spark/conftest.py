@@ -39,6 +39,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.python.daemon.module", "tidegate.engine.worker_daemon")
         .config("spark.log.level", "OFF")
         .config("spark.jars", str(postgres_driver.fetch()))
         .getOrCreate()

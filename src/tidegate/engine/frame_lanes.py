@@ -86,7 +86,8 @@ class FrameLanes(Lanes):
         self._phase = phase
         records = f" of {counted(work.found.records, 'record')}" if work.found.records else ""
         self._spark.describe(
-            self._name(0), f"tidegate {self._group}: {phase}, round {work.id}{records}: {names(work.partitions)}"
+            self._name(0, self._round),
+            f"tidegate {self._group}: {phase}, round {work.id}{records}: {names(work.partitions)}",
         )
 
     def _is_repeat(self, lease: Lease) -> bool:
@@ -97,7 +98,7 @@ class FrameLanes(Lanes):
         return not is_first
 
     def _tell(self, work: FrameWork, now: float) -> None:
-        tasks = self._spark.progress(self._name(0))
+        tasks = self._spark.progress(self._name(0, self._round))
         logger.info(
             "round %s: %s for %.0f s%s%s",
             work.id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -44,6 +45,8 @@ class Lanes:
         """`room`: keeps the lanes within Spark's slots, where those may change."""
         self._spark = spark
         self._group = group
+        self._run_name = f"tidegate-{group}-{uuid.uuid4().hex[:8]}"
+        """Of this run alone: the next one on the same session counts its rounds from one again."""
         self._job = job
         self._ended = ended
         self._desk = desk
@@ -66,13 +69,13 @@ class Lanes:
         if self._desk is not None:
             self._desk.tick(proofs)
         if self._room is not None:
-            self._room.turn([(lane, self._name(lane)) for lane in self._unheard()])
+            self._room.turn(self._unheard())
 
-    def _unheard(self) -> list[int]:
-        """Return the lanes whose rounds should have been heard of by now: they may wait for a slot."""
+    def _unheard(self) -> list[tuple[int, str]]:
+        """Return the lanes whose rounds should have been heard of by now, with their jobs: they may wait for a slot."""
         now, desk = time.monotonic(), self._desk
         return [
-            lane
+            (lane, self._name(lane, round_number))
             for lane, (round_number, began) in list(self._rounds.items())
             if now - began > UNHEARD_SECONDS and not (desk is not None and desk.hears(lane, round_number))
         ]
@@ -98,7 +101,8 @@ class Lanes:
 
     def cancel(self, lane: int) -> None:
         """Cancel the lane's round; it is reported as ended without an outcome."""
-        self._spark.cancel(self._name(lane))
+        if (flying := self._rounds.get(lane)) is not None:
+            self._spark.cancel(self._name(lane, flying[0]))
 
     def close(self) -> None:
         """Let the threads end when their rounds have."""
@@ -126,12 +130,13 @@ class Lanes:
             answer = self._spark.run_round(
                 run_task,
                 self._job(lease),
-                lane=self._name(lease.lane),
+                name=self._name(lease.lane, lease.round),
                 description=f"tidegate {self._group}: round {lease.round} of lane {lease.lane}: {partitions}",
             )
             return RoundEnded(lease, decode_outcome(answer), None)
         except Exception as error:  # noqa: BLE001  # whatever it is, the driver must hear that the round ended
             return RoundEnded(lease, None, error)
 
-    def _name(self, lane: int) -> str:
-        return f"tidegate-{self._group}-lane-{lane}"
+    def _name(self, lane: int, round_number: int) -> str:
+        """Name the jobs of one round, and of no other: what is cancelled early or late must not end the next one."""
+        return f"{self._run_name}-lane-{lane}-round-{round_number}"

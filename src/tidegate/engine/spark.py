@@ -119,9 +119,9 @@ class Spark:
             return ()
         return tuple(str(Path(entry).absolute()) if entry else str(Path.cwd()) for entry in sys.path)
 
-    def run_round(self, task: Task, job: bytes, *, lane: str, description: str) -> bytes:
-        """Run one task in one job and return its answer. Blocks; call it from the lane's thread."""
-        self._session.sparkContext.setJobGroup(lane, description, interruptOnCancel=False)
+    def run_round(self, task: Task, job: bytes, *, name: str, description: str) -> bytes:
+        """Run one task in one job of this name and return its answer. Blocks; call it from the lane's thread."""
+        self._session.sparkContext.setJobGroup(name, description, interruptOnCancel=False)
         try:
             answers: list[bytes] = self._one.mapPartitions(partial(_enter, task, job)).collect()
         except Exception as error:
@@ -130,31 +130,31 @@ class Spark:
             raise RoundDied("the round's task gave no answer")
         return answers[0]
 
-    def describe(self, lane: str, description: str) -> None:
-        """Let the jobs of the calling thread belong to a lane, under a name that people see in Spark's pages."""
-        self._session.sparkContext.setJobGroup(lane, description, interruptOnCancel=False)
+    def describe(self, name: str, description: str) -> None:
+        """Name the jobs of the calling thread, and describe them for people who look at Spark's pages."""
+        self._session.sparkContext.setJobGroup(name, description, interruptOnCancel=False)
 
     @property
     def session(self) -> SparkSession:
         """The session itself: for DataFrames."""
         return self._session
 
-    def progress(self, lane: str) -> tuple[int, int] | None:
-        """Return how many tasks of the lane's running stages are done, of how many; None where nothing runs."""
+    def progress(self, name: str) -> tuple[int, int] | None:
+        """Return how many tasks of these jobs' running stages are done, of how many; None where nothing runs."""
         tracker = self._session.sparkContext.statusTracker()
         stages = [
             found
-            for job in tracker.getJobIdsForGroup(lane)
+            for job in tracker.getJobIdsForGroup(name)
             if (info := tracker.getJobInfo(job)) is not None and info.status == "RUNNING"
             for stage in info.stageIds
             if (found := tracker.getStageInfo(stage)) is not None and found.numActiveTasks
         ]
         return (sum(one.numCompletedTasks for one in stages), sum(one.numTasks for one in stages)) if stages else None
 
-    def is_waiting(self, lane: str) -> bool:
-        """Whether the lane's job is there and none of its tasks runs: Spark has no slot for it."""
+    def is_waiting(self, name: str) -> bool:
+        """Whether a job of this name is there and none of its tasks runs: Spark has no slot for it."""
         tracker = self._session.sparkContext.statusTracker()
-        newest = max(tracker.getJobIdsForGroup(lane), default=None)
+        newest = max(tracker.getJobIdsForGroup(name), default=None)
         job = None if newest is None else tracker.getJobInfo(newest)
         if job is None or job.status != "RUNNING":
             return False
@@ -184,10 +184,13 @@ class Spark:
                 partial(_enter, task, job)
             ).collect()
 
-    def cancel(self, lane: str) -> None:
-        """Cancel a lane's job. Its Python task lives on for up to four seconds."""
+    def cancel(self, name: str) -> None:
+        """Cancel the jobs of this name, also those that are still to come. A task lives on for up to four seconds.
+
+        Otherwise: a busy machine's job reaches Spark seconds late, after it was cancelled, and repeats others' work.
+        """
         with contextlib.suppress(Exception):
-            self._session.sparkContext.cancelJobGroup(lane)
+            self._session.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(name)
 
     def stop(self) -> None:
         """End the session, if this run made it."""
@@ -294,6 +297,8 @@ def _own_settings(master: str, sooner: list[str], *, debug: bool) -> dict[str, s
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         }
+        if choose_worker_python(sys.executable) == sys.executable:
+            settings["spark.python.daemon.module"] = "tidegate.engine.worker_daemon"
     java = sooner + (small_options() if master.startswith("local") else [])
     if master.startswith("local") and (scratch := scratch_folder()) is not None:
         java.append(f"-Djava.io.tmpdir={scratch}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import itertools
 import logging
 import re
 import sys
@@ -62,8 +61,6 @@ class ConnectSpark(Spark):
         self._owned = owned
         self._is_gone = False
         self._lanes = threading.local()
-        self._tags: dict[str, str] = {}
-        self._numbers = itertools.count(1)
         self._tasks: dict[str, tuple[int, int]] = {}
         if owned:
             self._be_patient()
@@ -124,9 +121,9 @@ class ConnectSpark(Spark):
         """The user's modules were sent: folders of this machine mean nothing there."""
         return ()
 
-    def run_round(self, task: Task, job: bytes, *, lane: str, description: str) -> bytes:
-        """Run one task in one job and return its answer. Blocks; call it from the lane's thread."""
-        self.describe(lane, description)
+    def run_round(self, task: Task, job: bytes, *, name: str, description: str) -> bytes:
+        """Run one task in one job of this name and return its answer. Blocks; call it from the lane's thread."""
+        self.describe(name, description)
         try:
             answers: list[bytes] = self._run(task, job, 1)
         except Exception as error:
@@ -135,19 +132,17 @@ class ConnectSpark(Spark):
             raise RoundDied("the round's task gave no answer")
         return answers[0]
 
-    def describe(self, lane: str, description: str) -> None:
-        """Let the jobs of the calling thread belong to a lane: Spark's pages show the tag, and not the description."""
-        self._lanes.name = lane
-        self._tasks.pop(lane, None)
-        # A tag of its own for each: what is cancelled late must not end the lane's next round.
-        tag = self._tags[lane] = f"{lane.replace(',', '.')}-{next(self._numbers)}"  # Spark parts tags by commas
+    def describe(self, name: str, description: str) -> None:
+        """Name the jobs of the calling thread: Spark's pages show the tag, and not the description."""
+        self._tasks.pop(getattr(self._lanes, "name", ""), None)
+        self._lanes.name = name
         self._session.clearTags()
-        self._session.addTag(tag)
+        self._session.addTag(_tag(name))
         logger.debug("%s", description)
 
-    def progress(self, lane: str) -> tuple[int, int] | None:
-        """Return how many tasks of the lane's running stages are done, of how many; None where nothing runs."""
-        return self._tasks.get(lane)
+    def progress(self, name: str) -> tuple[int, int] | None:
+        """Return how many tasks of these jobs' running stages are done, of how many; None where nothing runs."""
+        return self._tasks.get(name)
 
     def explain(self, error: Exception) -> str:
         """Return the one line of Spark's error that says most."""
@@ -160,12 +155,10 @@ class ConnectSpark(Spark):
             with contextlib.suppress(Exception):
                 self._run(task, job, self._slots)
 
-    def cancel(self, lane: str) -> None:
-        """Cancel a lane's job. Its Python task lives on for up to four seconds."""
-        tag = self._tags.get(lane)
-        if tag is not None:
-            # In a thread: a server that is away must not hold the caller.
-            threading.Thread(target=self._interrupt, args=(tag,), name="cancel", daemon=True).start()
+    def cancel(self, name: str) -> None:
+        """Cancel the jobs of this name that the server has heard of. A task lives on for up to four seconds."""
+        # In a thread: a server that is away must not hold the caller.
+        threading.Thread(target=self._interrupt, args=(_tag(name),), name="cancel", daemon=True).start()
 
     def stop(self) -> None:
         """End the session, if this run made it; a server that is gone is not asked to."""
@@ -291,6 +284,10 @@ def _refuse_what_would_run_twice(session: Any) -> None:
             "a session without reattachable execution would run rounds twice at a time",
             "call spark.client.enable_reattachable_execute()",
         )
+
+
+def _tag(name: str) -> str:
+    return name.replace(",", ".")  # Spark parts tags by commas
 
 
 def _told(ask: Any, otherwise: str) -> str:

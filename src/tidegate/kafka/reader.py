@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -20,6 +21,10 @@ MOST_AT_ONCE = 2000
 
 MOST_READERS = 2
 """Readers that one worker keeps: more than one only where several pipelines share a Spark session."""
+
+
+DEAF_SECONDS = 15.0
+"""A reader that was given partitions hears a record or an end of each at once. One that hears nothing is replaced."""
 
 
 class ReadFailed(Exception):
@@ -61,6 +66,8 @@ class Reader:
         self._held: set[Partition] = set()
         self.lost: dict[Partition, int] = {}
         """Partitions whose records at the asked offset are gone, with the log's start."""
+        self._deaf_seconds: float | None = None
+        """For how long it has waited since it was given partitions, and heard nothing of any."""
         self.has_failed = False
         """What it believes of its topics may stay wrong for long: it is replaced before the next round."""
 
@@ -77,6 +84,7 @@ class Reader:
         self._era = era
         self._leftover = []
         self._ends = {}
+        self._deaf_seconds = self._deaf_seconds or 0.0
         self._consumer.assign([TopicPartition(tp.topic, tp.number, mark) for tp, mark in marks.items()])
         # A pause outlives its assignment: without this the partition would never be read again.
         self._consumer.resume([TopicPartition(*tp) for tp in self._stopped | self._held if tp in marks])
@@ -91,7 +99,9 @@ class Reader:
         first = self._consumer.poll(wait_seconds)
         if first is None:
             self._check_let_in()
+            self._note_silence(wait_seconds)
             return []
+        self._deaf_seconds = None
         more = min(most, MOST_AT_ONCE) - 1
         batch: list[Any] = [first, *self._consumer.consume(more, 0)] if more else [first]
         return [message for message in batch if message.error() is None or self._note(message)]
@@ -137,13 +147,23 @@ class Reader:
 
     def close(self) -> None:
         """Close the consumer."""
-        self._consumer.close()
+        # Beside the work: a client whose broker is gone may wait for it.
+        threading.Thread(target=self._consumer.close, name="tidegate-reader-end", daemon=True).start()
 
     def _check_let_in(self) -> None:
         """Raise if no broker takes this client: it would try on and on."""
         if (refusal := self._log.refusal) is not None:
             self._log.forget_refusal()
             raise ReadFailed(refusal.str())
+
+    def _note_silence(self, seconds: float) -> None:
+        """Doubt a client that hears nothing. One that was told that there is no broker was seen to ask nobody again.
+
+        Where Kafka itself is away, another client hears nothing either, and costs nothing but itself.
+        """
+        if self._deaf_seconds is not None:
+            self._deaf_seconds += seconds
+            self.has_failed |= self._deaf_seconds > DEAF_SECONDS
 
     def _note(self, message: Any) -> bool:  # the client's class is not exported as a type
         """Take note of an event that is no record; always False."""

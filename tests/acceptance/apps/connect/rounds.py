@@ -47,7 +47,7 @@ def what_it_raises(do):
 
 
 def run(task, job=b"", lane="one"):
-    return spark.run_round(task, job, lane=lane, description="a round")
+    return spark.run_round(task, job, name=lane, description="a round")
 
 
 def wait_until(check):
