@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -28,9 +28,26 @@ def serve() -> None:
         # Something that is loaded with Python itself, or one of our modules, has a thread: a fork might wait for ever
         # for a lock that it held. Nobody has heard of this process yet.
         os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])  # noqa: S606  # as Spark does
-    from pyspark.daemon import manager  # noqa: PLC0415  # from where the line above leaves it
+    from pyspark import daemon  # noqa: PLC0415  # from where the line above leaves it
 
-    manager()
+    daemon.worker = without_last_words(daemon.worker)
+    daemon.manager()
+
+
+def without_last_words(work: Callable[..., int]) -> Callable[..., int]:
+    """Let a worker that Spark hung up on end in silence: nobody is left to hear it, and nothing is wrong.
+
+    Spark does so with a round that was cancelled and with a worker that is idle when its session stops. PySpark's own
+    daemon then shows its trace to the user.
+    """
+
+    def worker(*words: object) -> int:
+        try:
+            return work(*words)
+        except (BrokenPipeError, ConnectionResetError):
+            os._exit(1)
+
+    return worker
 
 
 def without_twins(paths: Iterable[str]) -> list[str]:
