@@ -12,7 +12,7 @@ from tidegate.engine.cancelled import Cancelled
 from tidegate.engine.committer import Committer
 from tidegate.engine.driver import Driver
 from tidegate.engine.frame_board import FrameBoard
-from tidegate.engine.owned import Accepted, Owned
+from tidegate.engine.owned import Accepted, Mover, Owned
 from tidegate.engine.rewinder import Rewinder
 from tidegate.engine.starting import Starting
 from tidegate.kafka.member import Member, Refused
@@ -104,6 +104,14 @@ class MovesBack(Board):
     def _advance(owned: Owned, item: PartitionOutcome, *, is_final: bool) -> None:
         assert is_final in (True, False)
         owned.position = item.position
+
+
+class TakesMovesBack(Board):
+    """Commits where it stood before on top of a move that was sent and not answered."""
+
+    def begin_move(self, partition: Partition, epoch: int, mover: Mover) -> bool:
+        owned = self._owned.get(partition)
+        return owned is not None and owned.epoch == epoch and mover in ("lost", "rewind")
 
 
 class RewindsInTheSameEpoch(Board):
@@ -268,6 +276,7 @@ LIES: dict[str, Lie] = {
     "forgets attempts": Lie(Made(board=ForgetsAttempts)),
     "hears rounds that are over": Lie(Made(board=HearsTheDead), first=60),
     "lets marks move back": Lie(Made(board=MovesBack), first=180),
+    "takes a move back whose answer was lost": Lie(Made(board=TakesMovesBack), ("retention", "deaf"), first=200),
     "takes a refused commit for taken": Lie(Made(committer=TakesRefusalsForYes)),
     "gives back without a commit": Lie(Made(committer=GivesBackUncommitted)),
     "gives back while rounds run": Lie(Made(driver=DoesNotWaitAtRevoke)),

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from tidegate.engine.owned import Accepted, Owned
+from tidegate.engine.owned import Accepted, Mover, Owned
 from tidegate.engine.spread import spread
 from tidegate.records import (
     Failure,
@@ -71,6 +71,7 @@ class Board:
             return False
         owned.position = position
         owned.committed = position if is_committed else None
+        owned.mover = None
         return True
 
     def doubt(self, partitions: Iterable[Partition]) -> None:
@@ -90,6 +91,25 @@ class Board:
         owned = self._owned.get(partition)
         if owned is not None and owned.epoch == epoch:
             owned.is_doubted = False
+            self.end_move(partition, "lost")
+
+    def begin_move(self, partition: Partition, epoch: int, mover: Mover) -> bool:
+        """A position elsewhere is about to be sent for it; False if it is not ours, or another move comes first.
+
+        Until `reset`, nothing is committed for it: the answer may be lost, and what we knew before would take back what
+        the broker has stored. Given back meanwhile, it stands wherever the broker says.
+        """
+        owned = self._owned.get(partition)
+        if owned is None or owned.epoch != epoch or owned.mover not in (None, mover):
+            return False
+        owned.mover = mover
+        return True
+
+    def end_move(self, partition: Partition, mover: Mover) -> None:
+        """It stays where it is after all."""
+        owned = self._owned.get(partition)
+        if owned is not None and owned.mover == mover:
+            owned.mover = None
 
     def reset(self, partition: Partition, epoch: int, position: Position, end: int) -> bool:
         """Go on elsewhere, in a new epoch: `lost` or a rewind decided so, and it is committed already.
@@ -252,7 +272,7 @@ class Board:
         return {
             (partition, owned.epoch): owned.position
             for partition, owned in self._owned.items()
-            if owned.position is not None and owned.position != owned.committed and not owned.is_doubted
+            if owned.position is not None and owned.is_to_be_committed
         }
 
     def note_committed(self, positions: Mapping[tuple[Partition, int], Position]) -> None:

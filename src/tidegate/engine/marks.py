@@ -118,6 +118,8 @@ class MarkFinder:
             return []
         losses = [one for one in found.losses if self._is_ours(one.partition, answer.epochs)]
         self._stop_where_asked(losses)
+        # Where a rewind was sent and not answered, that comes first.
+        losses = [one for one in losses if self._board.begin_move(one.partition, answer.epochs[one.partition], "lost")]
         resets = {one.partition: one.resume for one in losses if one.resume is not None}
         if found.waiting:
             self._not_before = self._now() + ASK_AGAIN_SECONDS

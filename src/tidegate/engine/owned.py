@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tidegate.records import Failure, Open, Partition, Position, Tries
+
+Mover = Literal["lost", "rewind"]
+"""Who lets a partition go on elsewhere than at its mark."""
 
 DEAD_ROUNDS_BEFORE_CARE = 2
 DEAD_ROUNDS_ALONE = 2
@@ -27,6 +31,8 @@ class Owned:
     """Its mark may no longer be in the log: it is looked at before it is leased again."""
     is_held: bool = False
     """It is about to be rewound: what is settled is still committed, nothing more is begun."""
+    mover: Mover | None = None
+    """Who has sent a position for it that the broker may have, or not: nothing older is committed on top of that."""
     open: tuple[Open, ...] = ()
     """Its open failures, as they were told at `told_at`."""
     told_at: float = 0.0
@@ -56,6 +62,12 @@ class Owned:
         """Whether nothing stands in the way of work on it, wherever the run is to end."""
         blocked = self.is_closing or self.failure is not None or self.is_doubted or self.is_held
         return self.position is not None and not blocked
+
+    @property
+    def is_to_be_committed(self) -> bool:
+        """Whether the group should hear where it stands now."""
+        is_settled_here = not self.is_doubted and self.mover is None
+        return self.position is not None and self.position != self.committed and is_settled_here
 
     @property
     def waits_for_its_time(self) -> bool:

@@ -116,14 +116,14 @@ class Rewinder:
             self._refuse(rewind.asked, error.happened)
             self._leave(rewind)
             return
-        ours = {tp: one for tp, one in moved.items() if self._is_ours(tp, ready.epochs)}
+        ours = {tp: one for tp, one in moved.items() if self._board.begin_move(tp, ready.epochs[tp], "rewind")}
         refused = member.commit_now({tp: one.commit for tp, one in ours.items()}) if ours else {}
         for tp, one in ours.items():
             if tp not in refused and self._board.reset(tp, ready.epochs[tp], one.position, one.end):
                 self._starting.remember(tp, one.position, one.topic_id)
                 rewind.done[tp] = one.position.mark
                 del rewind.left[tp]
-        if refused:
+        if rewind.left:
             self._not_before = self._now() + AGAIN_SECONDS
 
     def close(self) -> None:
@@ -138,11 +138,7 @@ class Rewinder:
         Otherwise: the broker takes the rewind, its answer is lost, and the next commit of ours takes it back.
         """
         owned = self._board.owned[partition]
-        return owned.position is not None and owned.position == owned.committed
-
-    def _is_ours(self, partition: Partition, epochs: Mapping[Partition, int]) -> bool:
-        owned = self._board.owned.get(partition)
-        return owned is not None and owned.epoch == epochs[partition]
+        return owned.position is not None and owned.position == owned.committed and owned.mover != "lost"
 
     def _drop_known(self, rewind: _Rewind) -> None:
         """What went to another process is moved there, if it hears of it; what was moved already is done."""
@@ -168,6 +164,8 @@ class Rewinder:
     def _leave(self, rewind: _Rewind) -> None:
         self._waiting.remove(rewind)
         self._board.hold(rewind.left, is_held=False)
+        for tp in rewind.left:
+            self._board.end_move(tp, "rewind")
 
     @staticmethod
     def _refuse(asked: RewindAsked, why: str) -> None:
