@@ -78,7 +78,8 @@ def test_the_late_word_of_a_frozen_driver_does_not_count(scene: Scene, live: str
     scene.fill(2, evenly(3000, 2))
     frozen = scene.start("slow.py", *DOOMED, "--set", f"live={live}", SECONDS_EACH="0.004")
     scene.wait_for_records(200, frozen)
-    scene.log.fault("driver_frozen", driver=frozen.pid)
+    # Its worker goes on with what it has, until it misses its driver; then the driver may get its partitions back.
+    scene.log.fault("driver_frozen", driver=frozen.pid, lasts_seconds=60)
     frozen.send(signal.SIGSTOP)
     wait_until(lambda: owned_by(scene) == [], within=60, what="the group gives the frozen member up")
     other = scene.start("slow.py", "--set", f"live={live}", SECONDS_EACH="0.001")
@@ -93,8 +94,7 @@ def test_the_late_word_of_a_frozen_driver_does_not_count(scene: Scene, live: str
     for program in (frozen, other):
         program.send(signal.SIGTERM)
         assert program.wait(within=60).code == 0
-    # L3: what the frozen one had in work ran again; that is what losing a partition means.
-    assert [one for one in scene.breaches() if one.law != "L4"] == []
+    assert scene.breaches() == []
 
 
 @pytest.mark.timeout(240)

@@ -57,6 +57,25 @@ def test_a_reader_that_hears_nothing_is_replaced_and_the_next_one_reads(proxy: K
     wait_until(lambda: listen(second, 1) == [b"one"], within=30, what="its record")
 
 
+def test_a_reader_that_hears_nothing_any_more_after_it_was_at_the_end_is_replaced(
+    proxy: KafkaProxy, place: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its partitions stay, so that nothing else would make it look."""
+    monkeypatch.setattr(reader, "HEARD_SECONDS", 0.5)
+    first = worker_reader(Kafka(proxy.bootstrap), "group", KEY)
+    first.begin({place: 1}, "one")
+    wait_until(lambda: listen(first, 1) is not None and bool(first.take_ends(tuple)), within=30, what="the end")
+    proxy.unplug()
+    try:
+        for _ in range(3):
+            first.stand_at(place, 1)
+            first.begin({place: 1}, "one")
+            assert listen(first, 8) == []
+        assert first.has_failed
+    finally:
+        proxy.plug()
+
+
 @pytest.mark.parametrize("mark", [0, 1])
 def test_a_reader_that_has_read_all_there_is_stays(proxy: KafkaProxy, place: Partition, mark: int) -> None:
     first = worker_reader(Kafka(proxy.bootstrap), "group", KEY)

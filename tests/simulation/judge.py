@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tests.simulation.cluster import GROUP, Cluster
+from tidegate.copies import Copy, Origin
 from tidegate.kafka.commits import CommitSeen
 from tidegate.ledger import decode_any
 from tidegate.records import Partition
@@ -95,7 +96,7 @@ class Judge:
 
     def copied(self, task: Task, message: Message) -> None:
         place = life(message.place, task.books.replay(message.place))
-        said: Any = None
+        said = Copy(Origin(place.topic, place.number, message.at), f"{place}:{message.at}")
         self._world.say(task, "writes a dead letter of", message.place, message.at)
         self.copies.append(CopySeen(place, message.at, "g.dead", self._world.tick(), True, said))
 

@@ -214,6 +214,16 @@ def test_only_a_brokers_answer_is_a_refusal(code: str, text: str, sentence: str 
     assert isinstance(translate(log.refusal, "asking", "there:1"), BrokerRefused)
 
 
+def test_one_broker_that_refuses_is_none_after_others_have_answered_again() -> None:
+    log = ClientLog()
+    log.note_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "3/3 brokers are down"))
+    log.heard()
+    log.note_error(KafkaError(KafkaError._SSL, "ssl://kafka-2:9093: handshake failed: certificate verify failed"))
+    assert log.refusal is None
+    log.note_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "3/3 brokers are down"))
+    assert log.refusal is not None
+
+
 def test_a_refusal_is_blamed_for_a_call_without_an_answer_and_for_no_other() -> None:
     log = ClientLog()
     log.note_error(KafkaError(KafkaError._AUTHENTICATION, "no"))

@@ -101,6 +101,12 @@ def copied(at_ms: int, record_offset: int, *, dead: bool = True) -> CopySeen:
     return CopySeen(P, record_offset, "g.dead" if dead else "g.retry.1m", at_ms, dead, said)
 
 
+def redriven(at_ms: int, record_offset: int) -> CopySeen:
+    """A copy of the dead letter at offset 0 of the first partition of the dead letters."""
+    said = Copy(Origin("t", 0, record_offset), f"g:t:0:{record_offset}", redrives=1, redriven_from=(0, 0))
+    return CopySeen(P, record_offset, "g.redrive", at_ms, False, said)
+
+
 CASES = [
     # --- L1
     Case("all settled, then committed", ran(10, 0, 1, 2, 3), mark(5, 0) + mark(20, 4)),
@@ -428,8 +434,122 @@ CASES = [
         "long after the thaw it has no excuse any more",
         ran(10, 0, 1) + ran(50, 1, 2, worker=21) + ran(82, 2) + ran(90, 3, worker=21),
         mark(15, 1) + mark(60, 3) + mark(95, 4),
-        ("L3: t[0] offset 2 ran at 51 (process 21) and again at 82 (process 11): it was committed",),
+        ("L3: t[0] offset 2 ran at 51 (process 21) and again at 82 (process 11): it was committed", "L4"),
         faults=(frozen(20, 50), killed_driver(75, 7)),
+    ),
+    Case(
+        "the same where nothing else happened meanwhile: what was at work before it is no excuse for ever",
+        ran(10, 0, 1) + ran(50, 1, 2, worker=21) + ran(82, 2) + ran(90, 3, worker=21),
+        mark(15, 1) + mark(60, 3) + mark(95, 4),
+        ("L3: t[0] offset 2 ran at 51 (process 21) and again at 82 (process 11): it was committed", "L4"),
+        faults=(frozen(20, 50),),
+    ),
+    Case(
+        "while it lasts a worker may be given what lay open, and nothing that was committed long before it was",
+        ran(1_000, 0, 1) + ran(25_000, 1, 2, worker=21) + ran(40_000, 1, 2, worker=31) + ran(45_000, 3, worker=31),
+        mark(1_500, 1) + mark(25_500, 3) + mark(50_000, 4),
+        ("L3: t[0] offset 1 ran at 25000", "L3: t[0] offset 2 ran at 25001", "L4: t[0] went back from offset 2"),
+        faults=(Fault("requests_delayed", 2_000, lasts_ms=60_000),),
+    ),
+    Case(
+        "nor may the same worker, again and again",
+        ran(1_000, 0, 1) + ran(15_000, 1) + ran(30_000, 1) + ran(31_000, 2, 3),
+        mark(1_500, 1) + mark(15_500, 2) + mark(50_000, 4),
+        ("L3: t[0] offset 1 ran at 15000 (process 11) and again at 30000", "L4: t[0] went back from offset 1"),
+        faults=(Fault("requests_delayed", 2_000, lasts_ms=60_000),),
+    ),
+    Case(
+        "what lasts for one driver excuses no other's repeats",
+        ran(1_000, 0, 1, worker=21) + ran(3_000, 1, 2, 3, worker=31),
+        mark(1_500, 1) + mark(5_000, 4),
+        ("L3: t[0] offset 1 ran at 1001 (process 21) and again at 3000 (process 31): no fault", "L4"),
+        faults=(Fault("driver_frozen", 2_000, driver=FIRST, lasts_ms=60_000),),
+    ),
+    Case(
+        "and it excuses its own",
+        ran(1_000, 0, 1) + ran(3_000, 1, 2, 3, worker=31),
+        mark(1_500, 1) + mark(5_000, 4),
+        faults=(Fault("driver_frozen", 2_000, driver=FIRST, lasts_ms=60_000),),
+    ),
+    Case(
+        "the loss of another partition excuses nothing here",
+        ran(1_000, 0, 1) + ran(3_000, 1, 2, 3, worker=31),
+        mark(1_500, 1) + mark(5_000, 4),
+        ("L3: t[0] offset 1", "L4"),
+        faults=(Fault("partitions_lost", 2_000, lasts_ms=25_000, partitions=(Q,)),),
+    ),
+    Case(
+        "the loss of this one does",
+        ran(1_000, 0, 1) + ran(3_000, 1, 2, 3, worker=31),
+        mark(1_500, 1) + mark(5_000, 4),
+        faults=(Fault("partitions_lost", 2_000, lasts_ms=25_000, partitions=(Q, P)),),
+    ),
+    Case(
+        "a program that was said to be killed, and works on after a minute, is no zombie",
+        ran(1_000, 0, 1) + ran(5_000, 1, 2, 3, worker=21) + ran(65_000, 2),
+        mark(1_500, 1) + mark(6_000, 4),
+        ("L3: t[0] offset 2 ran at 5001 (process 21) and again at 65000 (process 11): no fault", "L4"),
+        faults=(killed_driver(2_000),),
+    ),
+    # --- ahead, and rewinds, by L1
+    Case(
+        "what is named as ahead was settled before it was",
+        ran(10, 0, 1, 3) + ran(30, 2),
+        mark(11, 1, ((3, 4),)) + mark(40, 4),
+        ("L1: t[0] offset 3 was ahead of the mark 1 committed at 11 and was settled 1 ms later",),
+        order="none",
+    ),
+    Case(
+        "a gap that is named as ahead needs nothing",
+        ran(10, 0, 1, 3) + ran(30, 2),
+        mark(12, 2, ((3, 9),)) + mark(40, 9),
+        order="none",
+    ),
+    Case(
+        "after a rewind a mark that passes its records again without running them is a lie",
+        ran(10, 0, 1, 2, 3),
+        mark(20, 4) + mark(40, 2) + mark(60, 4),
+        (
+            "L1: t[0] offset 2 lay below the mark 4 committed at 60 and was settled never",
+            "L1: t[0] offset 3 lay below the mark 4 committed at 60 and was settled never",
+        ),
+        rewinds=(Rewind(30, P, 2),),
+    ),
+    Case(
+        "what lay before the place of a rewind need not run again",
+        ran(10, 0, 1, 2, 3) + ran(50, 2, 3),
+        mark(20, 4) + mark(40, 2) + mark(60, 4),
+        rewinds=(Rewind(30, P, 2),),
+    ),
+    # --- copies, and how often
+    Case(
+        "a letter that is there twice, and nothing happened",
+        ran(10, 0, 1, 3),
+        mark(20, 4),
+        ("L3: t[0] offset 2 was copied to g.dead at 15 and again at 17: no fault came between",),
+        copies=(copied(15, 2), copied(17, 2)),
+    ),
+    Case(
+        "a letter that is there twice, since its writer was killed",
+        ran(10, 0, 1, 3),
+        mark(20, 4),
+        copies=(copied(15, 2), copied(17, 2)),
+        faults=(killed_driver(16),),
+    ),
+    Case(
+        "a letter and an effect of the same pass",
+        [],
+        mark(5, 0) + mark(20, 4),
+        ("L6: t[0] offset 2 was passed by the mark once and its effect is there once, and once in the dead letters",),
+        effects=(0, 1, 2, 3),
+        copies=(copied(15, 2),),
+    ),
+    Case(
+        "a letter that was redriven, and then had its effect",
+        [],
+        mark(5, 0) + mark(20, 4),
+        effects=(0, 1, 2, 3),
+        copies=(copied(15, 2), redriven(30, 2)),
     ),
     # --- L6
     Case("each effect once", [], mark(5, 0) + mark(20, 4), effects=(0, 1, 2, 3)),

@@ -22,6 +22,7 @@ ASK_AGAIN_SECONDS = 1.0
 UNREAD_SECONDS = 5.0
 """Readers learn late of a topic or partition that has just come: only what stays unreadable ends the run."""
 UNREAD_AGAIN_SECONDS = 0.5
+UNREAD_FORGOTTEN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class MarkFinder:
         self._post = post
         self._asker = beside.open_asker("marks")
         self._unplaced: dict[Partition, int] = {}
-        self._unread: dict[Partition, tuple[int, float]] = {}
-        """Partitions that rounds cannot read: at which mark, and since when."""
+        self._unread: dict[Partition, tuple[int, float, float]] = {}
+        """Partitions that rounds cannot read: at which mark, since when, and when that was last so."""
         self._is_asking = False
         self._not_before = 0.0
 
@@ -66,8 +67,10 @@ class MarkFinder:
         now = self._now()
         marks = self._board.marks
         for partition in partitions:
-            mark, since = self._unread.get(partition, (-1, now))
-            self._unread[partition] = (marks.get(partition, -1), since if marks.get(partition, -1) == mark else now)
+            mark, since, last = self._unread.get(partition, (-1, now, now))
+            # An idle partition stands at the same mark for days: another moment of trouble is not the same one.
+            is_same = marks.get(partition, -1) == mark and now - last < UNREAD_FORGOTTEN_SECONDS
+            self._unread[partition] = (marks.get(partition, -1), since if is_same else now, now)
             if now - self._unread[partition][1] > UNREAD_SECONDS:
                 raise BrokerRefused(f"records cannot be read: {why}", "check that the topic exists and may be read")
         self._board.doubt(partitions)

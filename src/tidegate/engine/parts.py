@@ -288,4 +288,5 @@ def limits_of(settings: Settings) -> Limits:
 
 def joining_of(settings: Settings, group: str) -> Joining:
     """Return how to be a member of the group."""
-    return Joining(group, settings.session_timeout, settings.instance, settings.group_protocol == "consumer")
+    is_broker_led = settings.group_protocol == "consumer"
+    return Joining(group, settings.session_timeout, settings.instance, is_broker_led, settings.stop_budget)

@@ -6,8 +6,8 @@ import threading
 import time
 from dataclasses import replace
 
-from tidegate.context import Hand, take_in_hand
-from tidegate.engine.books import Books
+from tidegate.context import Hand, Message, take_in_hand
+from tidegate.engine.books import Books, place
 from tidegate.engine.failure import reason
 from tidegate.engine.fates import Tools
 from tidegate.engine.inorder import InOrder
@@ -16,7 +16,7 @@ from tidegate.engine.pool import worker_pool
 from tidegate.engine.work import Work
 from tidegate.errors import TidegateError
 from tidegate.kafka.reader import Reader, ReadFailed
-from tidegate.records import Lease, Limits, Outcome
+from tidegate.records import Lease, Limits, Outcome, Partition
 
 NO_LIMIT = 1_000_000_000
 NO_SLICE_SECONDS = 3600.0
@@ -43,6 +43,8 @@ class Round:
             self._work = Parallel(lease, tools, reader, self._books, pool)
         else:
             self._work = InOrder(lease, tools, reader, self._books, self._hand)
+        self._marks: dict[Partition, int] = {}
+        """Where it began."""
         self._broken: str | None = None
         self._cure = ""
         self._unreadable: str | None = None
@@ -61,8 +63,8 @@ class Round:
         take_in_hand(self._hand)
         try:
             if self._work.begin():
-                marks = {partition: ledger.mark for partition, ledger in self._books.ledgers.items()}
-                self._reader.begin(marks, self._lease.era)
+                self._marks = {partition: ledger.mark for partition, ledger in self._books.ledgers.items()}
+                self._reader.begin(self._marks, self._lease.era)
                 self._read_on()
                 self._work.finish()
                 self._work.drain()
@@ -108,9 +110,22 @@ class Round:
         until_start = NO_SLICE_SECONDS if next_start is None else max(0.0, next_start - time.monotonic())
         most_wait = BUSY_WAIT_SECONDS if self._work.is_busy else self._slice_seconds
         batch = self._reader.read(most, min(wait, until_start, most_wait))
+        if batch and self.limits.records == 1 and self._lies_behind_a_gap(batch[0]):
+            self._reader.put_back(batch)
+            self.stop_reading()
+            return 0
         ran = self._work.run(batch) if batch else 0
         self._pass_gaps()
         return ran
+
+    def _lies_behind_a_gap(self, message: Message) -> bool:
+        """Whether this round of one record began at an offset that holds none; if so, its mark is moved to the record.
+
+        The driver blames the record at the mark, should this worker be ended by it.
+        """
+        partition, record_offset = place(message), message.offset()
+        self._books.reach(partition, record_offset)
+        return self._marks[partition] < record_offset == self._books.ledgers[partition].mark
 
     def _wait_for_work(self, ends: float) -> bool:
         """Wait until something may be begun again; False if that takes so long that the round should end."""
@@ -137,7 +152,8 @@ class Round:
 
     def go_live(self, limits: Limits) -> None:
         """Go on for longer: the driver hears what is settled while the round runs, and can end it."""
-        self.limits = limits
+        # How many records it may begin is no matter of time: one that ends its worker is found by rounds of one record.
+        self.limits = replace(limits, records=self.limits.records)
         self._is_live = True
         self._slice_seconds = LIVE_SLICE_SECONDS
 

@@ -33,12 +33,16 @@ class WorkThread:
 
     def wait(self, seconds: float, line: LiveLine | None = None) -> tuple[bool, bool]:
         """Wait for its end, or for a word on the line: tell which of the two is there."""
-        watched: list[int | LiveLine] = [self._ended] if line is None else [self._ended, line]
-        ready, _, _ = select.select(watched, [], [], max(0.0, seconds))
+        # Not `select`, which takes no descriptor above 1023: a worker may hold that many connections.
+        watched = select.poll()
+        watched.register(self._ended, select.POLLIN)
+        if line is not None:
+            watched.register(line, select.POLLIN)
+        ready = {descriptor for descriptor, _ in watched.poll(max(0.0, seconds) * 1000)}
         has_ended = self._ended in ready
         if has_ended:
             os.read(self._ended, 1)
-        return has_ended, line is not None and line in ready
+        return has_ended, line is not None and line.fileno() in ready
 
     def _serve(self) -> None:
         while True:

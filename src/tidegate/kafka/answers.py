@@ -107,7 +107,9 @@ class Asker:
                 with contextlib.suppress(KafkaException):
                     client.list_topics(timeout=1.0)
                 look_anew = time.monotonic() + _LOOK_ANEW_SECONDS
-        return future.result()
+        answer = future.result()
+        log.heard()
+        return answer
 
     def ours(self, error: Exception, where: str) -> TidegateError:
         """Return our error for one of the client's, or for an argument that it does not take."""

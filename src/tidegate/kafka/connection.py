@@ -97,6 +97,10 @@ class ClientLog:
         """Begin anew: what was refused before may be allowed now."""
         self._refusal = None
 
+    def heard(self) -> None:
+        """Some broker has answered. Otherwise: an hour later one of three has a bad certificate, and that counts."""
+        self._are_all_down = False
+
     def token_source(self, callback: Callable[[str], Any]) -> Callable[[str], Any]:
         """Wrap an `oauth_cb`, so that its failure is told and does not end the process.
 

@@ -27,6 +27,8 @@ Partitions = list[Partition]
 
 ANSWER_SECONDS = 200.0
 """The client waits for a coordinator as long as a session lasts, then sends a request up to three times of a minute."""
+LEAST_POLL_SECONDS = 300.0
+"""What the client itself allows between two polls."""
 AWAY_SECONDS = 60.0
 """A member whose partitions were lost, and that hears nothing of the group for so long, is replaced by another."""
 PROBE_SECONDS = 2.0
@@ -44,12 +46,23 @@ class Joining:
     instance: str | None = None
     is_broker_led: bool = False
     """`group.protocol=consumer`: the broker divides the partitions and sets the session timeout."""
+    busy_seconds: float = 0.0
+    """For how long nobody may poll: giving partitions back waits for the work on them."""
+
+    @property
+    def longest_poll_seconds(self) -> float:
+        """How long the client may stay without a poll, and others of the group with it."""
+        return max(LEAST_POLL_SECONDS, self.busy_seconds + ANSWER_SECONDS)
 
     def client(self) -> dict[str, str | int]:
         """Return the client's settings for it."""
+        # Otherwise: a record takes six minutes, we wait for it before we give its partition back, and after five the
+        # client leaves the group: another process begins at the old mark, beside us.
+        longest = {"max.poll.interval.ms": round(1000 * self.longest_poll_seconds)}
         if self.is_broker_led:
-            return {"group.protocol": "consumer"}
+            return {"group.protocol": "consumer", **longest}
         settings: dict[str, str | int] = {
+            **longest,
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": round(self.session_seconds * 1000),
             "heartbeat.interval.ms": max(100, min(3000, round(self.session_seconds * 1000 / 3))),
@@ -109,7 +122,10 @@ class Member:
         self._consumer = self._connect()
         self._current = self._clients
         self._away_since: float | None = None
-        """Since when the group has taken our partitions away without giving us any answer since."""
+        """Since when we have asked to join, or have lost what we had, without any answer of the group since."""
+        self._has_group = False
+        self._patience_seconds = AWAY_SECONDS
+        self._join_seconds = joining.longest_poll_seconds
         self._sent: dict[Partition, Commit] | None = None
         self._sent_at = 0.0
         self._answer_seconds = joining.session_seconds + ANSWER_SECONDS
@@ -121,11 +137,15 @@ class Member:
     def join(self, topics: Iterable[str]) -> None:
         """Subscribe; the group answers in `poll`."""
         self._topics = list(topics)
+        if self._away_since is None and not self._has_group:
+            # Longer than after a loss: the others may be giving partitions back, and that may take them so long.
+            self._away_since, self._patience_seconds = self._now(), self._join_seconds
         self._subscribe(self._consumer)
 
     def poll(self, seconds: float = 0.0) -> None:
         """Serve the callbacks; raise what cannot be waited out."""
-        if self._away_since is not None and self._now() - self._away_since > AWAY_SECONDS and not self._is_leaving:
+        is_away = self._away_since is not None and self._now() - self._away_since > self._patience_seconds
+        if is_away and not self._is_leaving:
             self._renew()
         message = self._consumer.poll(seconds)
         if (refusal := self._log.refusal) is not None:
@@ -240,7 +260,7 @@ class Member:
             return
         logger.warning(
             "the group has not answered for %.0f s although Kafka does: another client joins it",
-            AWAY_SECONDS,
+            self._patience_seconds,
             extra={"action": "member_renewed"},
         )
         old, self._consumer, self._current, self._sent = self._consumer, fresh, self._clients, None
@@ -269,6 +289,8 @@ class Member:
         refused = {_partition(one): self._refused(one.error) for one in partitions if one.error is not None}
         if error is not None:
             refused |= dict.fromkeys(sent, self._refused(error))
+        else:
+            self._log.heard()
         taken = {partition: commit for partition, commit in sent.items() if partition not in refused}
         self._callbacks.committed(taken, refused)
 
@@ -283,8 +305,9 @@ class Member:
         consumer.incremental_assign(given)
         if given:
             consumer.pause(given)
+        self._log.heard()
         if consumer is self._consumer:
-            self._away_since = None
+            self._away_since, self._has_group = None, True
             self._callbacks.gained([_partition(one) for one in partitions])
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -294,7 +317,7 @@ class Member:
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if not self._is_leaving and consumer is self._consumer:
-            self._away_since = self._now()
+            self._away_since, self._has_group, self._patience_seconds = self._now(), False, AWAY_SECONDS
             self._callbacks.lost([_partition(one) for one in partitions])
         consumer.incremental_unassign(partitions)
 
@@ -325,6 +348,7 @@ _PASSING = NO_LINE | {
     KafkaError._ASSIGNMENT_LOST,
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.ILLEGAL_GENERATION,
+    KafkaError.STALE_MEMBER_EPOCH,  # the same where the broker leads: it has moved the group on meanwhile
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,

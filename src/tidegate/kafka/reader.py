@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ MOST_READERS = 2
 """Readers that one worker keeps: more than one only where several pipelines share a Spark session."""
 
 
+HEARD_SECONDS = 30.0
+"""A reader that heard nothing for longer is given its partitions anew: it hears of each, or is found to be deaf."""
 DEAF_SECONDS = 15.0
 """A reader that was given partitions hears a record or an end of each at once. One that hears nothing is replaced."""
 
@@ -66,6 +69,7 @@ class Reader:
         self._held: set[Partition] = set()
         self.lost: dict[Partition, int] = {}
         """Partitions whose records at the asked offset are gone, with the log's start."""
+        self._heard_at = 0.0
         self._deaf_seconds: float | None = None
         """For how long it has waited since it was given partitions, and heard nothing of any."""
         self.has_failed = False
@@ -79,7 +83,8 @@ class Reader:
         """
         self.lost = {}
         stood, self._positions = self._positions, {}
-        if era == self._era and stood == dict(marks) and not self._stopped & set(marks):
+        was_heard = time.monotonic() - self._heard_at < HEARD_SECONDS
+        if era == self._era and stood == dict(marks) and not self._stopped & set(marks) and was_heard:
             return
         self._era = era
         self._leftover = []
@@ -101,7 +106,8 @@ class Reader:
             self._check_let_in()
             self._note_silence(wait_seconds)
             return []
-        self._deaf_seconds = None
+        self._deaf_seconds, self._heard_at = None, time.monotonic()
+        self._log.heard()
         more = min(most, MOST_AT_ONCE) - 1
         batch: list[Any] = [first, *self._consumer.consume(more, 0)] if more else [first]
         return [message for message in batch if message.error() is None or self._note(message)]

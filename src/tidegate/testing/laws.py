@@ -6,13 +6,14 @@ Proved by a table of good and bad histories in `tests/unit/test_laws.py`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from tidegate.records import Partition
-from tidegate.testing.story import Breach, Place, Produced, Story, mark_of, ranges
+from tidegate.testing.story import ZOMBIE_MS, Breach, Place, Produced, Story, mark_of, ranges
 
 if TYPE_CHECKING:
     from tidegate.kafka.commits import CommitSeen
@@ -46,11 +47,17 @@ def check_laws(  # what happened is told by that many witnesses
     """
     story = Story(produced, events, commits, faults, copies, rewinds, effects)
     if effects is not None:
-        return [*_everything_is_settled(story), *_marks_never_move_back(story), *_effects_are_there_once(story)]
+        return [
+            *_everything_is_settled(story),
+            *_copies_follow_faults(story),
+            *_marks_never_move_back(story),
+            *_effects_are_there_once(story),
+        ]
     return [
         *_marks_cover_settled_records_only(story),
         *_everything_is_settled(story),
         *_repeats_follow_faults(story),
+        *_copies_follow_faults(story),
         *(() if order == "none" else _order_holds(story, order)),
         *_marks_never_move_back(story),
     ]
@@ -60,23 +67,48 @@ def check_laws(  # what happened is told by that many witnesses
 
 
 def _marks_cover_settled_records_only(story: Story) -> Iterator[Breach]:
-    """Each record was settled before the first mark that covers it."""
+    """Each record was settled before the first mark that covers it, or that names it as ahead; again after a rewind."""
     for partition, record_offsets in story.produced.items():
-        settled = story.first_settled(partition)
-        left = iter(record_offsets)
-        record_offset = next(left, None)
-        for commit in story.commits[partition]:
-            while record_offset is not None and commit.mark is not None and record_offset < commit.mark:
-                at_ms = settled.get(record_offset)
-                if at_ms is None or at_ms > commit.committed_at_ms:
-                    late = "never" if at_ms is None else f"{at_ms - commit.committed_at_ms} ms later"
-                    yield Breach(
-                        "L1",
-                        partition,
-                        f"offset {record_offset} lay below the mark {commit.mark} committed at "
-                        f"{commit.committed_at_ms} and was settled {late}",
-                    )
-                record_offset = next(left, None)
+        for since_ms, commits in story.journeys(partition):
+            yield from _covered_too_early(story, partition, record_offsets, since_ms, commits)
+
+
+def _covered_too_early(
+    story: Story, partition: Partition, record_offsets: list[int], since_ms: float, commits: list[CommitSeen]
+) -> Iterator[Breach]:
+    settled = story.first_settled(partition, since_ms)
+    covered: set[int] = set()
+    reached = bisect_left(record_offsets, mark_of(commits[0])) if since_ms > 0 and commits else 0
+    for commit in commits:
+        end = bisect_left(record_offsets, mark_of(commit))
+        below, reached = record_offsets[reached:end], max(reached, end)
+        ranges_ahead = story.position_of(commit).ahead if commit.metadata else ()
+        ahead = [
+            at for one in ranges_ahead for at in record_offsets[slice(*(bisect_left(record_offsets, x) for x in one))]
+        ]
+        for record_offset in (*below, *ahead):
+            if record_offset in covered:
+                continue
+            covered.add(record_offset)
+            at_ms = settled.get(record_offset)
+            if at_ms is None or at_ms > commit.committed_at_ms:
+                late = "never" if at_ms is None else f"{at_ms - commit.committed_at_ms} ms later"
+                where = "lay below" if record_offset < mark_of(commit) else "was ahead of"
+                yield Breach(
+                    "L1",
+                    partition,
+                    f"offset {record_offset} {where} the mark {commit.mark} committed at "
+                    f"{commit.committed_at_ms} and was settled {late}",
+                )
+
+
+def _within(sorted_offsets: list[int], stretches: Iterable[tuple[int, int]]) -> list[int]:
+    """Return those that lie in one of these stretches."""
+    return [
+        at
+        for first, end in stretches
+        for at in sorted_offsets[bisect_left(sorted_offsets, first) : bisect_left(sorted_offsets, end)]
+    ]
 
 
 # --- L2
@@ -121,6 +153,26 @@ def _unexcused(story: Story, partition: Partition, runs: list[Event]) -> Iterato
             )
 
 
+def _copies_follow_faults(story: Story) -> Iterator[Breach]:
+    """A copy of the same pass, with the same attempts, is written again only if a fault came between, or a rewind."""
+    for (partition, record_offset), copies in list(story.letters.items()):
+        same: dict[tuple[object, ...], list[CopySeen]] = defaultdict(list)
+        for copy in sorted(copies, key=lambda one: one.at_ms):
+            # One that was redriven is known by the dead letter that it was made from.
+            said = copy.said
+            which = (said.stable_id, said.attempt, said.redrives, said.replay, said.redriven_from)
+            same[copy.topic, *which].append(copy)
+        for written in same.values():
+            for first, second in pairwise(written):
+                if not story.may_copy_again(first, second):
+                    yield Breach(
+                        "L3",
+                        partition,
+                        f"offset {record_offset} was copied to {second.topic} at {first.at_ms} and again at "
+                        f"{second.at_ms}: no fault came between",
+                    )
+
+
 def _why_no_repeat(story: Story, earlier: Event, later: Event) -> str | None:
     if not any(_parts(fault, earlier, later) for fault in story.faults):
         return "no fault came between"
@@ -135,12 +187,14 @@ def _why_no_repeat(story: Story, earlier: Event, later: Event) -> str | None:
 
 def _parts(fault: Fault, earlier: Event, later: Event) -> bool:
     """Whether the fault ended what ran the first event, and something else ran the second."""
-    if fault.at_ms > later.at_ms:
+    if fault.at_ms > later.at_ms or (fault.partitions and later.partition not in fault.partitions):
         return False
     if fault.lasts_ms:
-        return earlier.at_ms <= fault.at_ms + fault.lasts_ms
+        is_struck = fault.driver in (None, earlier.driver, later.driver)
+        return is_struck and earlier.at_ms <= fault.at_ms + fault.lasts_ms
     if fault.driver is not None:
-        return earlier.driver == fault.driver and later.run != earlier.run
+        is_in_time = earlier.at_ms <= fault.at_ms + ZOMBIE_MS
+        return is_in_time and earlier.driver == fault.driver and later.run != earlier.run
     if fault.worker is not None:
         return earlier.pid == fault.worker and later.process != earlier.process
     return earlier.at_ms <= fault.at_ms
@@ -227,12 +281,14 @@ def _effects_are_there_once(story: Story) -> Iterator[Breach]:
             passed = sum(start <= record_offset < end for start, end in passes)
             times = seen[record_offset]
             has_copy = record_offset in story.copies[partition]
-            if times > passed or (times < passed and not has_copy):
+            # One that is in the dead letters is nowhere else, but for what was redriven of it.
+            given_up = story.times_given_up(partition, record_offset)
+            if times + given_up > passed or (times < passed and not has_copy):
                 yield Breach(
                     "L6",
                     partition,
                     f"offset {record_offset} was passed by the mark {_times(passed)} and its effect is there "
-                    f"{_times(times)}",
+                    f"{_times(times)}{f', and {_times(given_up)} in the dead letters' if given_up else ''}",
                 )
     for partition, seen in story.effects.items():
         unknown = sorted(set(seen) - set(story.produced[partition]))

@@ -56,6 +56,8 @@ class Fault:
     facts: Mapping[str, Any] = field(default_factory=dict)
     lasts_ms: int = 0
     """How long what it struck may still work beside others, and be struck again: a frozen driver, for example."""
+    partitions: tuple[Partition, ...] = ()
+    """The partitions that it concerned; empty: it may have been all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
@@ -21,6 +21,11 @@ Law = Literal["L1", "L2", "L3", "L4", "L5", "L6"]
 Place = tuple[str, int, int]
 """A record by topic, partition and offset."""
 Produced = Collection[Place]
+
+ZOMBIE_MS = 30_000
+"""A killed program's tasks may go on for so long: an attempt has its time. Whoever works later is no zombie."""
+LEASED_MS = 10_000
+"""So long before its first record a round may have been told where to begin: its task had to start first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +68,17 @@ class Story:
         effects: Iterable[Place] | None,
     ) -> None:
         self.copies: dict[Partition, dict[int, int]] = defaultdict(dict)
+        self.letters: dict[tuple[Partition, int], list[CopySeen]] = defaultdict(list)
+        """All copies of a record."""
+        self._settlings: dict[Partition, list[tuple[int, int]]] = defaultdict(list)
         self.passes_left: Counter[tuple[Partition, int]] = Counter()
         """How many copies wait, or waited, for another pass of their record."""
         self.dead: dict[Partition, set[int]] = defaultdict(set)
         for copy in copies:
             known = self.copies[copy.partition]
             known[copy.record_offset] = min(copy.at_ms, known.get(copy.record_offset, copy.at_ms))
+            self.letters[copy.partition, copy.record_offset].append(copy)
+            self._settlings[copy.partition].append((copy.record_offset, copy.at_ms))
             if copy.is_dead:
                 self.dead[copy.partition].add(copy.record_offset)
             else:
@@ -80,6 +90,7 @@ class Story:
         for event in events:
             if event.kind == "settled":
                 self.events[event.partition].append(event)
+                self._settlings[event.partition].append((event.record_offset, event.at_ms))
         self.effects: dict[Partition, Counter[int]] = defaultdict(Counter)
         for topic, number, record_offset in effects or ():
             self.effects[Partition(topic, number)][record_offset] += 1
@@ -92,13 +103,30 @@ class Story:
         ended = [fault for fault in self.faults if fault.driver is not None and not fault.lasts_ms]
         self._deaths = {fault.driver: fault.at_ms for fault in reversed(ended)}
         self._known: dict[tuple[Partition, int], Position] = {}
+        self._stretches: dict[int, int] = {}
+        """By event (its id), when its worker began to go through the partition as it did then."""
 
-    def first_settled(self, partition: Partition) -> dict[int, int]:
-        """When each record of a partition was settled first: by its sink, or by a copy."""
-        first: dict[int, int] = dict(self.copies[partition])
-        for event in self.events[partition]:
-            first[event.record_offset] = min(event.at_ms, first.get(event.record_offset, event.at_ms))
+    def first_settled(self, partition: Partition, since_ms: float = -math.inf) -> dict[int, int]:
+        """When each record of a partition was settled first since then: by its sink, or by a copy."""
+        first: dict[int, int] = {}
+        for record_offset, at_ms in self._settlings[partition]:
+            if at_ms >= since_ms:
+                first[record_offset] = min(at_ms, first.get(record_offset, at_ms))
         return first
+
+    def journeys(self, partition: Partition) -> Iterator[tuple[float, list[CommitSeen]]]:
+        """Give the commits between two rewinds that were asked for, with the time since when they speak of."""
+        known = [one for one in self.commits[partition] if one.mark is not None]
+        asked = self._asked(partition)
+        for step, end in zip((None, *asked), (*asked, None), strict=True):
+            first = -1 if step is None else step.log_offset
+            last = math.inf if end is None else end.log_offset
+            since_ms = -math.inf if step is None else step.at_ms
+            yield since_ms, [one for one in known if first <= one.log_offset < last]
+
+    def position_of(self, commit: CommitSeen) -> Position:
+        """All that a commit stores."""
+        return _position(commit)
 
     def committed_at(self, partition: Partition, at_ms: int) -> Position:
         """What the group had committed at this moment, since the last rewind before it."""
@@ -113,14 +141,8 @@ class Story:
 
     def passes(self, partition: Partition) -> list[tuple[int, int]]:
         """Which offsets were passed by the mark, from and to, one pair for each time that it went over them."""
-        known = [one for one in self.commits[partition] if one.mark is not None]
-        starts = [step.log_offset for step in self._asked(partition)]
-        found: list[tuple[int, int]] = []
-        for first, end in pairwise([-1, *starts, math.inf]):
-            marks = [mark_of(one) for one in known if first <= one.log_offset < end]
-            if marks:
-                found.append((marks[0], max(marks)))
-        return found
+        each = [list(map(mark_of, commits)) for _, commits in self.journeys(partition)]
+        return [(marks[0], max(marks)) for marks in each if marks]
 
     def was_rewound(self, earlier: Event, later: Event) -> bool:
         """Whether somebody asked for the second of these runs."""
@@ -134,16 +156,53 @@ class Story:
 
         Its tasks live on for some seconds. What they do then was begun before, from a mark of before.
         """
-        return min(event.at_ms, self._deaths.get(event.driver, event.at_ms))
+        died_ms = self._deaths.get(event.driver, event.at_ms)
+        return died_ms if died_ms < event.at_ms <= died_ms + ZOMBIE_MS else event.at_ms
 
     def may_repeat(self, event: Event, fault: Fault) -> bool:
-        """Whether this record lay open when the fault came."""
+        """Whether this record lay open when the fault came; if that lasted, when what ran it can have been begun.
+
+        What was at work before such a fault may still be when it is over, and not later.
+        """
         copied_ms = self.copies[event.partition].get(event.record_offset)
         if copied_ms is not None and copied_ms <= event.at_ms:
             return True  # it ran from a copy, whose own place in its topic is another
-        position = self.committed_at(event.partition, fault.at_ms)
+        at_ms = fault.at_ms
+        if fault.lasts_ms:
+            began_ms = self._stretch_began(event)
+            if began_ms < fault.at_ms and event.at_ms > fault.at_ms + fault.lasts_ms:
+                return False
+            at_ms = max(at_ms, min(began_ms - LEASED_MS, self.took_effect_at(event)))
+        position = self.committed_at(event.partition, at_ms)
         is_ahead = any(first <= event.record_offset < end for first, end in position.ahead)
         return event.record_offset >= position.mark and not is_ahead
+
+    def may_copy_again(self, first: CopySeen, second: CopySeen) -> bool:
+        """Whether something came between two copies that say the same: a fault, or a rewind that was asked for."""
+        return any(
+            fault.at_ms <= second.at_ms and first.at_ms <= fault.at_ms + max(fault.lasts_ms, ZOMBIE_MS)
+            for fault in self.faults
+        ) or any(first.at_ms <= step.at_ms <= second.at_ms for step in self._asked(first.partition))
+
+    def times_given_up(self, partition: Partition, record_offset: int) -> int:
+        """How many passes ended in the dead letters: their copies may be there twice, and those redriven went on."""
+        known = self.letters[partition, record_offset]
+        passes = {(one.said.replay, one.said.redrives) for one in known if one.is_dead}
+        redriven = {one.said.redriven_from for one in known} - {None}
+        return max(0, len(passes) - len(redriven))
+
+    def _stretch_began(self, event: Event) -> int:
+        """When its worker began to go through the partition as it did then: with the first record that it repeats."""
+        if id(event) not in self._stretches:
+            began: dict[str, int] = {}
+            seen: dict[str, set[int]] = {}
+            for one in sorted(self.events[event.partition], key=lambda one: one.at_ms):
+                if one.record_offset in seen.setdefault(one.process, set()):
+                    seen[one.process].clear()
+                    del began[one.process]
+                seen[one.process].add(one.record_offset)
+                self._stretches[id(one)] = began.setdefault(one.process, one.at_ms)
+        return self._stretches[id(event)]
 
     def _asked(self, partition: Partition) -> list[StepBack]:
         return [step for step in self.steps_back.get(partition, ()) if step.asked_ms is not None]
