@@ -205,6 +205,28 @@ def lose_partitions(scene: Scene, proxy: KafkaProxy, program: Program) -> None:
     program.wait_until(lambda: "partitions lost" in program.err, within=60, what="it hears that they are lost")
 
 
+@pytest.mark.timeout(300)
+@channel("live")
+def test_a_run_until_caught_up_that_loses_its_partitions_ends_only_when_all_is_committed(
+    disturbed: Scene, proxy: KafkaProxy, live: str
+) -> None:
+    disturbed.fill(2, evenly(1600, 2))
+    words = ("--until", "caught-up", "--set", f"live={live}", "--set", "session_timeout=6s")
+    program = disturbed.start("slow.py", *words, SECONDS_EACH="0.02")
+    disturbed.wait_for_records(100, program)
+    lose_partitions(disturbed, proxy, program)
+    disturbed.log.fault("partitions_lost", lasts_seconds=LIVES_ON_SECONDS)
+    assert disturbed.marks() != disturbed.ends, "the loss came after the work"
+    ended = program.wait(within=180)
+
+    assert ended.code == 0, ended.err
+    assert ended.err.count("partitions gained") > 1, "it was to end as a member again"
+    assert disturbed.marks() == disturbed.ends
+    settled = {(one.partition.topic, one.partition.number, one.record_offset) for one in disturbed.log.read().settled}
+    assert settled == disturbed.produced
+    assert disturbed.breaches() == []
+
+
 @pytest.mark.proof
 @pytest.mark.timeout(240)
 def test_a_round_whose_worker_comes_after_its_partitions_were_lost_begins_nothing(

@@ -166,6 +166,11 @@ def test_rounds_over_connect_are_cancelled_and_told_apart(scene: Scene, connect_
     assert said["progress"] == [0, 1]
     assert said["cancelled"][:2] == ["RoundDied", "it was cancelled"]
     assert said["lived on"] < 4, "its partition is leased again after four seconds"
+    assert said["interrupted"] == [], "the server must not know the round when it is interrupted first"
+    assert said["overtaken"][:2] == ["RoundDied", "it was cancelled"]
+    assert said["overtaken lived"] < 6, "a round that its interrupt has overtaken is interrupted again"
+    assert said["early"] == "RoundDied", "a round that was cancelled before it was sent must not begin"
+    assert said["the next one"] == "RoundBroken", "it begins"
     assert "needs a classic Spark session" in said["parquet"][1]
     assert "needs a classic Spark session" in said["jdbc"][1]
     assert said["not reattachable"][0] == "SettingsError"

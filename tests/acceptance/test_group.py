@@ -12,6 +12,7 @@ import pytest
 from tests.acceptance.conftest import DOOMED, Scene, channel, evenly
 from tests.acceptance.program import Program
 from tests.support import wait_until
+from tidegate.ops.produce import Message
 
 HANDOVERS = int(os.environ.get("PROOF_HANDOVERS", "1"))
 
@@ -69,6 +70,46 @@ def test_when_one_of_two_copies_is_killed_the_other_takes_over(scene: Scene, liv
     wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything committed by the other")
     copies[1].send(signal.SIGTERM)
     assert copies[1].wait(within=60).code == 0
+    assert scene.breaches() == []
+
+
+@pytest.mark.timeout(240)
+def test_a_spare_of_a_run_until_caught_up_has_not_done_while_the_other_works_and_takes_over(scene: Scene) -> None:
+    scene.fill(1, evenly(2000, 1))
+    words = ("--until", "caught-up", *DOOMED)
+    first = scene.start("slow.py", *words, SECONDS_EACH="0.02")
+    scene.wait_for_records(20, first)
+    spare = scene.start("slow.py", *words, SECONDS_EACH="0.002")
+    wait_for_members(scene, [0, 1], first, spare)
+    scene.wait_for_records(scene.log.count(driver=first.pid) + 200, first)
+    assert spare.is_running, f"it did nothing and said that all is done: {spare.err}"
+    scene.log.fault("driver_killed", driver=first.pid)
+    first.kill()
+    assert scene.marks() != scene.ends, "the kill came after the work"
+    ended = spare.wait(within=120)
+
+    assert ended.code == 0, ended.err
+    assert scene.marks() == scene.ends
+    settled = {(one.partition.topic, one.partition.number, one.record_offset) for one in scene.log.read().settled}
+    assert settled == scene.produced
+    assert scene.breaches() == []
+
+
+@pytest.mark.timeout(240)
+def test_copies_of_a_run_until_caught_up_end_together_when_the_last_of_them_is_there(scene: Scene) -> None:
+    # All but a few records lie in the first partition: who has the second is there long before.
+    scene.fill(2, [Message(str(number), partition=number % 100 == 99) for number in range(2000)])
+    copies = [scene.start("slow.py", "--until", "caught-up", SECONDS_EACH="0.02") for _ in range(2)]
+    wait_for_members(scene, [1, 1], *copies)
+    wait_until(lambda: scene.marks().get(1) == scene.ends[1], within=60, what="the second partition at its end")
+    stood = scene.marks()[0]
+    wait_until(lambda: scene.marks()[0] > stood, within=60, what="work in the first")
+    assert [copy.is_running for copy in copies] == [True, True], "one left work to the other and said that all is done"
+    assert scene.marks() != scene.ends
+    for copy in copies:
+        ended = copy.wait(within=120)
+        assert ended.code == 0, ended.err
+        assert scene.marks() == scene.ends
     assert scene.breaches() == []
 
 

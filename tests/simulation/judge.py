@@ -6,7 +6,7 @@ A rewind begins a new life of its partition. Each life is judged for itself, as 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tests.simulation.cluster import GROUP, Cluster
@@ -45,10 +45,12 @@ class Judge:
         self.copies: list[CopySeen] = []
         self.faults: list[Fault] = []
         self.breaches: list[str] = []
-        self.deadline_missed = ""
+        self.returns = 0
+        """Processes that ended by themselves, as caught up."""
         self._failed: set[tuple[object, Partition, int, int]] = set()
         self._tries: dict[tuple[object, Partition, int, int], int] = {}
         self._lost: dict[tuple[object, Partition], float] = {}
+        self._goals: dict[object, tuple[Mapping[Partition, int], int]] = {}
 
     # --- while it happens
 
@@ -70,6 +72,23 @@ class Judge:
     def lost(self, process: object, partitions: Iterable[Partition]) -> None:
         """A process was told that these are somebody else's."""
         self._lost |= {(process, partition): self._world.now for partition in partitions}
+
+    def is_to_reach(self, process: object, ends: Mapping[Partition, int]) -> None:
+        """A process began that is to end when the group is there."""
+        self._goals[process] = ends, self._world.tick()
+
+    def returned(self, process: object) -> None:
+        """It ended by itself and says that all is well: then the group was there, whoever brought it there."""
+        ends, since = self._goals[process]
+        self.returns += 1
+        highest: dict[Partition, int] = {}
+        for one in self._cluster.commits:
+            # Where it stood when the process began counts as well; a rewind may have come since it was there.
+            before = highest.get(one.partition, 0) if one.committed_at_ms > since else 0
+            highest[one.partition] = max(one.mark or 0, before)
+        for partition, end in ends.items():
+            if highest.get(partition, 0) < end:
+                self.breach(f"{process} ended as caught up, and {partition} is at {highest.get(partition)} of {end}")
 
     def began(self, task: Task, attempt: Attempt) -> None:
         message = attempt.message

@@ -11,6 +11,7 @@ from tidegate.engine.board import Board
 from tidegate.engine.cancelled import Cancelled
 from tidegate.engine.committer import Committer
 from tidegate.engine.driver import Driver
+from tidegate.engine.finish import Finish
 from tidegate.engine.frame_board import FrameBoard
 from tidegate.engine.owned import Accepted, Mover, Owned
 from tidegate.engine.rewinder import Rewinder
@@ -229,6 +230,28 @@ class ChoosesBlindly(Starting):
         return dict(chosen)
 
 
+class EndsWithNothing(Finish):
+    """Takes nothing for everything: where it owns no partition, it is over."""
+
+    def is_over(self, board: Board) -> bool:
+        return board.has_caught_up and (not board.owned or super().is_over(board))
+
+
+class EndsWithItsOwn(Finish):
+    """Ends when its own partitions are at their ends, whatever others have left, or lose."""
+
+    def is_over(self, board: Board) -> bool:
+        return board.has_caught_up and (bool(board.owned) or super().is_over(board))
+
+
+class EndsUncommitted(Board):
+    """Ends as soon as everything is settled, whether the group has it or not."""
+
+    @property
+    def has_caught_up(self) -> bool:
+        return self._ends is not None and all(one.has_reached_end for one in self._owned.values())
+
+
 class WritesWithoutAll(FrameBoard):
     """Begins a planned round before it is known where all its partitions stand."""
 
@@ -270,7 +293,7 @@ LIES: dict[str, Lie] = {
     "forgets ahead when a partition comes": Lie(Made(board=ForgetsAhead)),
     "leases a partition twice": Lie(Made(board=LeasesTwice), first=50),
     "rewinds under a running round": Lie(Made(board=RewindsInTheSameEpoch, rewinder=RewindsUnderARound), first=90),
-    "rewinds before the commit": Lie(Made(rewinder=RewindsBeforeTheCommit), ("rewind", "deaf"), first=85),
+    "rewinds before the commit": Lie(Made(rewinder=RewindsBeforeTheCommit), ("rewind", "deaf"), first=1800),
     "takes a cancelled round for gone": Lie(Made(driver=IgnoresZombies)),
     "loses a failure": Lie(Made(board=LosesFailures)),
     "forgets attempts": Lie(Made(board=ForgetsAttempts)),
@@ -284,6 +307,9 @@ LIES: dict[str, Lie] = {
     "goes on with what it lost": Lie(Made(driver=KeepsWhatItLost), ("disown",)),
     "spins while it waits for its last commit": Lie(Made(driver=SpinsAtTheEnd), ("loading", "stop")),
     "chooses a start blindly": Lie(Made(starting=ChoosesBlindly), ("slow", "stop"), first=700),
+    "ends as caught up where it owns nothing": Lie(Made(finish=EndsWithNothing)),
+    "ends as caught up with its own alone": Lie(Made(finish=EndsWithItsOwn)),
+    "ends as caught up with a commit on its way": Lie(Made(board=EndsUncommitted), ("disown",), first=200),
     "writes a planned round without all of it": Lie(Made(frame_board=WritesWithoutAll), is_frames=True, first=70),
     "forgets a planned round": Lie(Made(frame_board=ForgetsThePlan), is_frames=True, first=120),
     "writes before the plan is committed": Lie(Made(frame_board=WritesBeforeTheCommit), is_frames=True, first=120),

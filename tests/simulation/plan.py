@@ -54,6 +54,8 @@ class Plan:
     faults: tuple[Fault, ...] = ()
     is_frames: bool = False
     """Whether rounds are DataFrames."""
+    until_caught_up: bool = False
+    """Whether processes end by themselves, where the logs ended when they began."""
 
     @property
     def size(self) -> tuple[int, int, int, int]:
@@ -99,4 +101,5 @@ def _records_plan(seed: int, kinds: tuple[Kind, ...]) -> Plan:
         bad=bad,
         gaps=frozenset(gaps),
         faults=tuple(sorted(faults, key=lambda one: one.at)),
+        until_caught_up=chance.random() < 0.25,
     )

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.client import SimAdmin, SimConsumer, SimMember
@@ -17,9 +18,9 @@ from tests.simulation.world import Fiber
 from tidegate.beside import Beside
 from tidegate.engine.board import Board
 from tidegate.engine.bulletin import Bulletin
-from tidegate.engine.control import State
+from tidegate.engine.control import State, StopAsked
 from tidegate.engine.events import Event, Helpers
-from tidegate.engine.finish import Finish
+from tidegate.engine.finish import Goal
 from tidegate.engine.lookout import Lookout
 from tidegate.engine.planner import Planner
 from tidegate.engine.planning import RoundLimits
@@ -35,6 +36,8 @@ from tidegate.records import Limits, Partition, Position, Report
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
+
+Ends = dict[Partition, int]
 
 KAFKA = Kafka("localhost:9092")
 JOINING = Joining(GROUP, SESSION_SECONDS)
@@ -55,6 +58,7 @@ class Inbox(queue.SimpleQueue[Event]):
     def put(self, item: Event, block: bool = True, timeout: float | None = None) -> None:
         assert block
         assert timeout is None
+        self._process.was_asked_to_stop |= isinstance(item, StopAsked)
         self._events.append(item)
         self._process.rouse()
 
@@ -110,7 +114,7 @@ class Process:
     def __init__(self, sim: Simulation, slot: int, number: int) -> None:
         self.sim, self.world, self.cluster, self.slot = sim, sim.world, sim.cluster, slot
         self._name = f"P{slot}.{number}"
-        self.is_dead = False
+        self.is_dead = self.was_asked_to_stop = False
         self._frozen_until = self._cut_until = self.deaf_until = 0.0
         self.silent_since = -1.0
         self.slowness = 1.0
@@ -202,6 +206,8 @@ class Process:
     def _run(self) -> None:
         try:
             self.report = self._drive()
+            if self.sim.plan.until_caught_up and self.report.exit_code == 0 and not self.was_asked_to_stop:
+                self.sim.judge.returned(self)
         except TidegateError as error:
             self.world.say(self, "ends:", error.happened)
             self.sim.endings[type(error).__name__] += 1
@@ -220,7 +226,11 @@ class Process:
         if plan.is_frames:
             self._wait_for_its_turn()
         starting.before_joining()
-        board, lanes = self._frames(beside, admin) if plan.is_frames else self._records()
+        if plan.until_caught_up:
+            self.sim.judge.is_to_reach(self, ends := admin.ends(self.cluster.logs))
+        else:
+            ends = None
+        board, lanes = self._frames(beside, admin, ends) if plan.is_frames else self._records(ends)
         self.board = board
         tally = Tally(GROUP, 300.0, beside)
         committer = made.committer(board, starting.metadata, beside)
@@ -228,7 +238,7 @@ class Process:
         helpers = Helpers(
             made.marks(board, starting, inbox.put, beside),
             lookout,
-            Finish(admin, list, inbox.put, beside),
+            made.finish(partial(admin.committed, GROUP), admin.ends, Goal(ends, topics, waits=True), inbox.put, beside),
             made.rewinder(board, starting, inbox.put, beside),
             Silence(str(self), tally, lookout, committer, lambda _status: None, beside),
             None,
@@ -238,13 +248,13 @@ class Process:
         )
         return driver.run(self._open_member, topics, SOURCE)
 
-    def _records(self) -> tuple[Board, SimLanes]:
+    def _records(self, ends: Ends | None) -> tuple[Board, SimLanes]:
         plan = self.sim.plan
-        board = self.sim.made.board(plan.lanes, replace(LIMITS, records=plan.most_records))
+        board = self.sim.made.board(plan.lanes, replace(LIMITS, records=plan.most_records), ends)
         return board, SimLanes(self, is_live=plan.is_live)
 
-    def _frames(self, beside: Beside, admin: SimAdmin) -> tuple[Board, SimLanes]:
-        board = self.sim.made.frame_board(LIMITS, None, lambda: self.cluster.logs)
+    def _frames(self, beside: Beside, admin: SimAdmin, ends: Ends | None) -> tuple[Board, SimLanes]:
+        board = self.sim.made.frame_board(LIMITS, ends, lambda: self.cluster.logs)
         limits = RoundLimits(self.sim.plan.most_records or 3, 1_000_000, 5.0)
 
         def stand(partitions: list[Partition]) -> dict[Partition, Position]:

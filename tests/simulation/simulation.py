@@ -19,6 +19,7 @@ from tidegate.engine.board import Board
 from tidegate.engine.committer import Committer
 from tidegate.engine.control import PauseAsked, StopAsked
 from tidegate.engine.driver import Driver
+from tidegate.engine.finish import Finish
 from tidegate.engine.frame_board import FrameBoard
 from tidegate.engine.marks import MarkFinder
 from tidegate.engine.rewinder import RewindAsked, Rewinder
@@ -45,6 +46,7 @@ class Made:
     driver: type[Driver] = Driver
     starting: type[Starting] = Starting
     frame_board: type[FrameBoard] = FrameBoard
+    finish: type[Finish] = Finish
 
 
 @dataclass
@@ -97,6 +99,7 @@ class Simulation:
         counts = Counter(fault.kind for fault in self.judge.faults)
         counts.update(commits=len(self.cluster.commits), rounds=len(self.tasks), expelled=len(self.cluster.group.ended))
         counts.update(rewinds=self._replays, settled=len(self.judge.events), starts=self._starts)
+        counts["caught up"] = self.judge.returns
         return Ran(breaches, world.trace or [], world.now, self.endings, counts)
 
     def _begin(self) -> None:
@@ -133,8 +136,11 @@ class Simulation:
         return self.cluster.is_done
 
     def _close(self) -> None:
-        self.world.say("all is committed; everybody is asked to stop")
         self._is_closing = True
+        if self.plan.until_caught_up:
+            self.world.say("all is committed; everybody ends")
+            return
+        self.world.say("all is committed; everybody is asked to stop")
         for process in self._processes.values():
             process.inbox.put(StopAsked())
 

@@ -222,7 +222,24 @@ def test_caught_up_means_every_partition_of_ours_has_reached_its_end() -> None:
     assert [item.partition for item in lease.partitions] == [A], "B is there already"
     assert not board.has_caught_up
     board.accept(answer(lease, {A: 10}))
+    assert not board.has_caught_up, "settled is not committed"
+    board.note_committed(board.uncommitted())
     assert board.has_caught_up
+
+
+def test_what_is_doubted_or_moves_elsewhere_has_not_caught_up() -> None:
+    board = Board(1, LIMITS, {A: 5})
+    epoch = board.gain([A])[A]
+    board.place(A, epoch, Position(5), is_committed=True)
+    board.doubt([A])
+    assert not board.has_caught_up, "its mark may be of another log"
+    board.trust(A, epoch)
+    assert board.has_caught_up
+    board.hold([A])
+    assert not board.has_caught_up, "it is about to be rewound"
+    board.hold([A], is_held=False)
+    assert board.begin_move(A, epoch, "rewind")
+    assert not board.has_caught_up, "the broker may have it elsewhere"
 
 
 def test_a_doubted_partition_is_neither_leased_nor_committed_until_it_is_trusted() -> None:

@@ -164,6 +164,7 @@ def test_a_run_until_caught_up_ends_at_the_ends_that_it_began_with() -> None:
     assert table.plan(4)
     table.commit()
     table.end(table.lease())
+    table.commit()
     assert table.board.has_caught_up
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import queue
 from typing import Any
 
 import pytest
@@ -45,6 +46,9 @@ class OtherSpark:
     @property
     def slots(self) -> int:
         raise ConnectionRefusedError("nobody listens there any more")
+
+    def cancel(self, _name: str) -> None:
+        pass
 
 
 def work(*row: Any, tries: Tries | None = None) -> FrameWork:
@@ -131,6 +135,17 @@ def test_a_spark_that_is_gone_ends_the_run_however_often_the_row_would_retry() -
     ended = lanes._run(lease())
 
     assert (ended.outcome, ended.error) == (None, gone)
+
+
+def test_a_round_that_is_cancelled_before_its_thread_takes_it_begins_nothing() -> None:
+    planner: Any = NoPlanner()
+    lanes = FrameLanes(tools(tg.retry(1000), spark=OtherSpark(ValueError("it began"))), planner, lambda _: None)
+    lanes._given[0] = queue.SimpleQueue()  # no thread takes from this one
+    lanes.start(lease())
+    lanes.cancel(0)
+    taken = lanes._given[0].get_nowait()
+    assert taken is not None
+    assert str(lanes._run(taken).error) == "it was cancelled"
 
 
 READ_ERRORS = [

@@ -121,6 +121,8 @@ class Board:
             return False
         # A run that is to end when caught up cannot wait for an end that this log does not have.
         until = None if owned.until is None else min(owned.until, end)
+        if self._ends is not None and until is not None:
+            self._ends = {**self._ends, partition: until}  # also if it goes and comes back
         self._owned[partition] = Owned(
             partition, next(self._epochs), owned.lane, position, position, until, is_closing=owned.is_closing
         )
@@ -316,8 +318,10 @@ class Board:
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether every partition of ours is as far as the run is to go."""
-        return self._ends is not None and all(owned.has_reached_end for owned in self._owned.values())
+        """Whether what is ours is as far as the run is to go, settled and committed; so it is where nothing is ours."""
+        ours = self._owned.values()
+        there = [one for one in ours if one.has_reached_end and one.is_free and one.position == one.committed]
+        return self._ends is not None and len(there) == len(ours) and not any(one.mover for one in ours)
 
     # --- inside
 

@@ -1,29 +1,74 @@
-"""When a run that is to end when caught up has caught up: retry topics included.
+"""When a run that is to end when caught up has caught up: retry topics and what other processes have included.
 
-The ends of the sources are read once, at the start. When all of ours are reached, the ends of the retry and
-redrive topics are read, and again, until a pass finds them reached: what a pass wrote there, the next one waits for.
+The ends of the sources are read once, at the start. What is ours is reached when it is settled and committed; what is
+not, when the group's commits are there, whoever made them. Then the ends of the retry and redrive topics are read, and
+again, until a pass finds them reached: what a pass wrote there, the next one waits for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Container, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 from tidegate.beside import THIS_MACHINE, Beside
 from tidegate.engine.board import Board
+from tidegate.engine.topics import Topics
+from tidegate.engine.wording import names
 from tidegate.errors import TidegateError
-from tidegate.kafka.admin import Admin
-from tidegate.records import Partition
+from tidegate.records import Commit, Partition
+
+logger = logging.getLogger("tidegate.finish")
+
+Committed = Callable[[list[Partition]], Mapping[Partition, Commit]]
+Ends = Callable[[list[Partition]], Mapping[Partition, int]]
 
 AGAIN_SECONDS = 1.0
+TELL_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Goal:
+    """How far a run is to go."""
+
+    ends: Mapping[Partition, int] | None
+    """Where the sources ended at the start; None: it goes on until it is stopped."""
+    topics: Topics
+    waits: bool
+    """Whether it goes on until the retry topics are empty, too."""
+
+    @property
+    def retries(self) -> list[Partition]:
+        """The partitions of the retry and redrive topics, if they are waited for."""
+        read = self.topics.infos.items()
+        own = [info for name, info in read if self.waits and self.topics.is_own(name)]
+        return [partition for info in own for partition in info.each_partition()]
+
+    def others(self, owned: Container[Partition]) -> list[Partition]:
+        """Which partitions are to be reached and are not ours. Those that went with their topic are not."""
+        there = {partition for info in self.topics.infos.values() for partition in info.each_partition()}
+        return [one for one in [*(self.ends or {}), *self.retries] if one in there and one not in owned]
+
+    def end(self, partition: Partition, end_now: int) -> int:
+        """Return how far a partition is to go; a log that was made anew may never have the end of the old one."""
+        return min((self.ends or {}).get(partition, end_now), end_now)
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where the group and the logs are."""
+
+    reached: frozenset[Partition]
+    """Partitions that were not ours, and as far as they are to go."""
+    retry_ends: Mapping[Partition, int]
 
 
 @dataclass(frozen=True)
 class EndsFound:
-    """Where the retry topics end."""
+    """Where the group and the retry topics' ends are, or why that could not be asked."""
 
-    found: Future[dict[Partition, int]]
+    found: Future[Stand]
 
 
 class Finish:
@@ -31,45 +76,76 @@ class Finish:
 
     def __init__(
         self,
-        admin: Admin,
-        retry_topics: Callable[[], list[str]],
+        committed: Committed,
+        ends: Ends,
+        goal: Goal,
         post: Callable[[EndsFound], None],
         beside: Beside = THIS_MACHINE,
     ) -> None:
+        """`committed`: what the group has committed for these partitions; `ends`: where their logs end."""
         self._now = beside.now
-        self._admin = admin
-        self._retry_topics = retry_topics
+        self._committed, self._ends = committed, ends
+        self._goal = goal
         self._post = post
         self._asker = beside.open_asker("finish")
         self._is_asking = False
         self._is_over = False
         self._not_before = 0.0
+        self._told_at = self._now()
 
     def is_over(self, board: Board) -> bool:
-        """Whether everything is settled, what came into the retry topics meanwhile too."""
+        """Whether everything is settled and committed, what came into the retry topics meanwhile too."""
         if not board.has_caught_up:
+            self._is_over = False
             return False
-        names = set(self._retry_topics())
-        owned = [partition for partition in board.owned if partition.topic in names]
-        if not owned or self._is_over:
+        others, retries = self._goal.others(board.owned), self._goal.retries
+        # A process that owns nothing knows nothing: it may be new, or its partitions were given to somebody else.
+        if self._is_over or not (others or retries):
             return True
         if not self._is_asking and self._now() >= self._not_before:
             self._is_asking = True
-            future = self._asker.submit(self._admin.ends, owned)
+            future = self._asker.submit(self._look, others, retries)
             future.add_done_callback(lambda found: self._post(EndsFound(found)))
         return False
 
     def take(self, ends: EndsFound, board: Board) -> None:
-        """Go on up to these ends; it is over if they are reached."""
+        """Go on up to these ends; it is over if they are reached, and the group is there with all that others have."""
         self._is_asking = False
         self._not_before = self._now() + AGAIN_SECONDS
         try:
-            found: Mapping[Partition, int] = ends.found.result()
-        except TidegateError:
+            found = ends.found.result()
+        except TidegateError as error:
+            logger.debug("where the group stands is unknown: %s", error, extra={"action": "ends_unknown"})
             return
-        board.go_on_until(found)
-        self._is_over = board.has_caught_up
+        board.go_on_until(found.retry_ends)
+        # Asked anew, since partitions may have gone in between: of those nothing was asked.
+        missing = [one for one in self._goal.others(board.owned) if one not in found.reached]
+        self._is_over = board.has_caught_up and not missing
+        if board.has_caught_up and missing:
+            self._tell(missing)
 
     def close(self) -> None:
         """Ask no more."""
         self._asker.shutdown(wait=False)
+
+    def _look(self, others: list[Partition], retries: list[Partition]) -> Stand:
+        """Ask for the commits first, then for the ends.
+
+        Otherwise: the retry topics are read as reached; a record of another process fails, its copy is written, it is
+        committed; we read that commit, and leave with the copy unread.
+        """
+        committed = self._committed(others)
+        ends = self._ends([*{*others, *retries}])
+        marks = {one: committed[one].mark if one in committed else 0 for one in others}
+        reached = frozenset(one for one, mark in marks.items() if mark >= self._goal.end(one, ends[one]))
+        return Stand(reached, {one: ends[one] for one in retries})
+
+    def _tell(self, missing: list[Partition]) -> None:
+        if self._now() - self._told_at < TELL_SECONDS:
+            return
+        self._told_at = self._now()
+        logger.info(
+            "caught up but for %s, which the group has not given to this process: it waits for them",
+            names(missing),
+            extra={"action": "finish_waits"},
+        )

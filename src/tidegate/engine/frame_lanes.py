@@ -43,7 +43,8 @@ class FrameLanes(Lanes):
 
     def cancel(self, lane: int) -> None:
         """Cancel the round: its Spark jobs end. What the user's own code does outside of Spark cannot be ended."""
-        self._cancelled = self._round
+        # Not the round that runs: the thread may not have taken this one yet, and would run it all the same.
+        self._cancelled = self._rounds[lane][0] if lane in self._rounds else self._round
         super().cancel(lane)
 
     def close(self) -> None:

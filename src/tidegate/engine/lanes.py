@@ -117,6 +117,7 @@ class Lanes:
         while (lease := self._given[lane].get()) is not None:
             ended = self._run(lease)
             self._rounds.pop(lane, None)
+            self._spark.forget(self._name(lane, lease.round))
             if self._desk is not None:
                 self._desk.forget(lease.lane, lease.round)
             if ended.outcome is not None and ended.outcome.is_repeat:

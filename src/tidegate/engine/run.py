@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from tidegate.engine.control import Control
 from tidegate.engine.driver import Driver
 from tidegate.engine.events import Events, Helpers
 from tidegate.engine.failure import about as fields_of
-from tidegate.engine.finish import Finish
+from tidegate.engine.finish import Finish, Goal
 from tidegate.engine.frames import Frames, frames_sentence
 from tidegate.engine.lookout import Lookout
 from tidegate.engine.marks import MarkFinder
@@ -121,7 +122,12 @@ def run_pipeline(
             Helpers(
                 MarkFinder(board, starting, events.put),
                 lookout,
-                Finish(admin, lambda: list(own.delays) if retries == "wait" else [], events.put),
+                Finish(
+                    partial(admin.committed, source.group),
+                    admin.ends,
+                    Goal(ends, topics, waits=retries == "wait"),
+                    events.put,
+                ),
                 Rewinder(board, starting, events.put),
                 Bulletin(run.run_id, tally, lookout, committer, publish),
                 clock,

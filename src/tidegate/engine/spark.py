@@ -65,7 +65,7 @@ class Spark:
             context = self._session.sparkContext._jsc.sc()
             return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
         except Exception as error:
-            raise self._explain(error) from error
+            raise self.cause(error) from error
 
     @property
     def asks_for_more(self) -> bool:
@@ -125,7 +125,7 @@ class Spark:
         try:
             answers: list[bytes] = self._one.mapPartitions(partial(_enter, task, job)).collect()
         except Exception as error:
-            raise self._explain(error) from error
+            raise self.cause(error) from error
         if len(answers) != 1:
             raise RoundDied("the round's task gave no answer")
         return answers[0]
@@ -170,10 +170,6 @@ class Spark:
             return last_line(text)  # what a UDF raised
         return text.splitlines()[0] if isinstance(error, PySparkException) and text else root_cause(text)
 
-    def cause(self, error: Exception) -> Exception:
-        """Tell a dead worker from a task that raised and from a Spark that is gone."""
-        return self._explain(error)
-
     def run_everywhere(self, task: Task, job: bytes) -> None:
         """Run a task once in about every idle worker. Best effort: for closing what they hold."""
         with contextlib.suppress(Exception):
@@ -192,13 +188,16 @@ class Spark:
         with contextlib.suppress(Exception):
             self._session.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(name)
 
+    def forget(self, name: str) -> None:
+        """Nothing more comes under this name: its round has come back."""
+
     def stop(self) -> None:
         """End the session, if this run made it."""
         if self._owned:
             with contextlib.suppress(Exception):
                 self._session.stop()
 
-    def _explain(self, error: Exception) -> Exception:
+    def cause(self, error: Exception) -> Exception:
         """Tell a dead worker from a task that cannot start and from a Spark that is gone."""
         from pyspark.errors import PythonException  # noqa: PLC0415  # slow to import, needed on failure only
 

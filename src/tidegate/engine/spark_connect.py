@@ -14,6 +14,7 @@ import re
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -36,6 +37,9 @@ MOST_SLOTS = 1024
 GONE_AFTER = {"max_retries": 8, "initial_backoff": 50, "backoff_multiplier": 4.0, "max_backoff": 5000}
 """How long a session of our own calls a server that does not answer: about half a minute (the client's default: ten
 minutes). In milliseconds."""
+INTERRUPT_AGAIN_SECONDS = 0.5
+INTERRUPTED_SECONDS = 600.0
+"""So long a client may go on sending a round to a server that does not answer; then it gives up, too."""
 _NEEDED = {
     "grpc": "grpcio",
     "grpc_status": "grpcio-status",
@@ -62,6 +66,8 @@ class ConnectSpark(Spark):
         self._is_gone = False
         self._lanes = threading.local()
         self._tasks: dict[str, tuple[int, int]] = {}
+        self._cancelled: set[str] = set()
+        """Names of rounds that were cancelled and have not come back."""
         if owned:
             self._be_patient()
         self._address = f"sc://{_told(lambda: session.client._builder.endpoint, 'unknown')}"
@@ -75,7 +81,7 @@ class ConnectSpark(Spark):
         except SettingsError:
             raise
         except Exception as error:
-            why = self._explain(error)
+            why = self.cause(error)
             if isinstance(why, SparkFailed):
                 raise why from error
             raise SparkFailed(f"{self._address} cannot be used: {self.explain(error)}", "look at its log") from error
@@ -127,13 +133,18 @@ class ConnectSpark(Spark):
         try:
             answers: list[bytes] = self._run(task, job, 1)
         except Exception as error:
-            raise self._explain(error) from error
+            raise self.cause(error) from error
         if len(answers) != 1:
             raise RoundDied("the round's task gave no answer")
         return answers[0]
 
     def describe(self, name: str, description: str) -> None:
-        """Name the jobs of the calling thread: Spark's pages show the tag, and not the description."""
+        """Name the jobs of the calling thread: Spark's pages show the tag, and not the description.
+
+        Of a round that was cancelled nothing more is begun.
+        """
+        if name in self._cancelled:
+            raise RoundDied("it was cancelled")
         self._tasks.pop(getattr(self._lanes, "name", ""), None)
         self._lanes.name = name
         self._session.clearTags()
@@ -156,9 +167,14 @@ class ConnectSpark(Spark):
                 self._run(task, job, self._slots)
 
     def cancel(self, name: str) -> None:
-        """Cancel the jobs of this name that the server has heard of. A task lives on for up to four seconds."""
+        """Cancel the jobs of this name, also those that are still to come. A task lives on for up to four seconds."""
+        self._cancelled.add(name)
         # In a thread: a server that is away must not hold the caller.
-        threading.Thread(target=self._interrupt, args=(_tag(name),), name="cancel", daemon=True).start()
+        threading.Thread(target=self._interrupt, args=(name,), name="cancel", daemon=True).start()
+
+    def forget(self, name: str) -> None:
+        """The round of this name has come back."""
+        self._cancelled.discard(name)
 
     def stop(self) -> None:
         """End the session, if this run made it; a server that is gone is not asked to."""
@@ -168,9 +184,18 @@ class ConnectSpark(Spark):
             with contextlib.suppress(Exception):
                 self._session.client.close() if self._is_gone else self._session.stop()
 
-    def _interrupt(self, tag: str) -> None:
-        with contextlib.suppress(Exception):
-            self._session.interruptTag(tag)
+    def _interrupt(self, name: str) -> None:
+        """Interrupt a round until it has come back.
+
+        The server forgets what it is told of an operation that it does not know. Otherwise: a lane is about to send its
+        round, the interrupt overtakes it, and the round runs from a mark that others have left behind.
+        """
+        until = time.monotonic() + INTERRUPTED_SECONDS
+        while name in self._cancelled and time.monotonic() < until:
+            with contextlib.suppress(Exception):
+                self._session.interruptTag(_tag(name))
+            time.sleep(INTERRUPT_AGAIN_SECONDS)
+        self._cancelled.discard(name)
 
     def _be_patient(self) -> None:
         """Call a server that does not answer for a while; no longer when one lane has found that it is gone."""
@@ -205,7 +230,7 @@ class ConnectSpark(Spark):
         if lane is not None and inflight_tasks and known:
             self._tasks[lane] = sum(one.num_completed_tasks for one in known), sum(one.num_tasks for one in known)
 
-    def _explain(self, error: Exception) -> Exception:
+    def cause(self, error: Exception) -> Exception:
         """Tell a dead worker from a task that cannot start, from a cancelled one and from a server that is gone."""
         cause = told_apart(error, self._address)
         self._is_gone = self._is_gone or isinstance(cause, SparkFailed)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import queue
 import sys
 import threading
 import time
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import tidegate as tg
 from tidegate.engine import spark_connect
+from tidegate.engine.lanes import Lanes
 from tidegate.engine.spark import open_spark
 from tidegate.engine.spark_connect import ConnectSpark
 from tidegate.engine.spark_queries import Queries
 from tidegate.frames import FrameRound
+from tidegate.records import Lease, Limits
 
 url, signs = sys.argv[1], Path(sys.argv[2])
 said = {}
@@ -78,6 +81,64 @@ cancelled_at = time.time()
 said["cancelled"] = came[0]
 wait_until(lambda: time.time() - sign.stat().st_mtime > 2)
 said["lived on"] = sign.stat().st_mtime - cancelled_at
+
+
+class Waits:
+    """A job that is on its way to the server until it is let go."""
+
+    def __init__(self, sign):
+        self.sign, self.is_on_its_way, self.may_go = str(sign), threading.Event(), threading.Event()
+
+    def __reduce__(self):
+        self.is_on_its_way.set()
+        assert self.may_go.wait(60)
+        return bytes, (self.sign.encode(),)
+
+
+interrupts = []
+interrupt = spark.session.interruptTag
+spark.session.interruptTag = lambda tag: interrupts.append(interrupt(tag))
+job = Waits(signs / "overtaken")
+overtaken = []
+thread = threading.Thread(target=lambda: overtaken.append(what_it_raises(lambda: run(slow, job, "four"))))
+thread.start()
+assert job.is_on_its_way.wait(60)
+spark.cancel("four")
+wait_until(lambda: interrupts)
+said["interrupted"] = interrupts[0]
+job.may_go.set()
+let_go_at = time.time()
+thread.join(60)
+spark.forget("four")
+said["overtaken"] = overtaken[0]
+overtaken_sign = Path(job.sign)
+wait_until(lambda: not overtaken_sign.exists() or time.time() - overtaken_sign.stat().st_mtime > 2)
+said["overtaken lived"] = overtaken_sign.stat().st_mtime - let_go_at if overtaken_sign.exists() else 0
+spark.session.interruptTag = interrupt
+
+
+def lanes_of(spark):
+    """The lanes of a run whose rounds are asked for and then have to wait."""
+    asked, go_on, ended = threading.Event(), threading.Event(), queue.SimpleQueue()
+
+    def slowly(_lease):
+        asked.set()
+        assert go_on.wait(60)
+        return b"no job: a task that begins cannot read it, and says so"
+
+    return Lanes(spark, "group", slowly, ended.put, None), asked, go_on, ended
+
+
+lanes, asked, go_on, ended = lanes_of(spark)
+limits = Limits(5.0, 1.0, 3.0, 20.0)
+lanes.start(Lease(0, 1, (), limits))
+assert asked.wait(60)
+lanes.cancel(0)
+go_on.set()
+said["early"] = type(ended.get(timeout=60).error).__name__
+lanes.start(Lease(0, 2, (), limits))
+said["the next one"] = type(ended.get(timeout=60).error).__name__
+lanes.close()
 
 session = spark.session
 frame, round_ = session.range(1), FrameRound("id", 1, "group", (), 1, is_repeat=False)
