@@ -110,7 +110,7 @@ def test_a_sink_counts_as_away_or_slow_when_a_record_met_it(
     assert not trial.switch.is_on(name)
 
     unmet = strike(make_trial(), fault)
-    assert (unmet.happened, unmet.told) == (False, "and nothing was seen of it")
+    assert (unmet.happened, unmet.told) == (False, "no record met it")
 
 
 def test_a_sink_that_is_taken_away_counts_when_a_run_says_so(
@@ -202,12 +202,12 @@ def test_a_witness_looks_until_its_time_is_up() -> None:
     witness = Witness(look_seconds=0.0)
     seen, unseen = Struck(KillDriver(), 0, "g", told="process 1"), Struck(KillDriver(), 0, "g", happened=True)
     answers = iter(["", "", "gone"])
-    witness.watch(seen, lambda: next(answers), within=60)
-    witness.watch(unseen, lambda: "", within=0)
+    witness.watch(seen, lambda: next(answers), within=60, missing="")
+    witness.watch(unseen, lambda: "", within=0, missing="nobody saw it")
     while witness.is_looking:
         witness.look()
     assert (seen.happened, seen.told) == (True, "process 1, gone")
-    assert (unseen.happened, unseen.told) == (False, "and nothing was seen of it")
+    assert (unseen.happened, unseen.told) == (False, "nobody saw it")
 
 
 # --- what ends, and what it leaves

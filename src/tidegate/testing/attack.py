@@ -31,6 +31,7 @@ _EVERY_API = range(100)
 _SAID_SECONDS = 30.0
 """How long after its end a fault may show in what a program says of itself: that a sink is away, every ten seconds."""
 _STOP_SECONDS = 60.0
+_NOT_FULL = "but it said nothing of its history"
 
 Undo = Callable[[], None]
 
@@ -126,7 +127,8 @@ class Attack:
             case faults.Rebalance():
                 trial.may_end(program)
                 program.send(signal.SIGTERM)
-                self._witness.watch(struck, lambda: "it ended" if program.code == 0 else "", within=_STOP_SECONDS)
+                look = partial(_ended_well, program)
+                self._witness.watch(struck, look, within=_STOP_SECONDS, missing="but it did not end with 0")
             case faults.KillExecutor():
                 self._kill_executor(struck, trial, program)
             case faults.KillWorker():
@@ -137,7 +139,7 @@ class Attack:
                 program.limit_files()
                 self._later(struck, seconds, program.unlimit_files)
                 look = partial(_said_since, struck, [program], "history_failed")
-                self._witness.watch(struck, look, within=seconds + _SAID_SECONDS)
+                self._witness.watch(struck, look, within=seconds + _SAID_SECONDS, missing=_NOT_FULL)
 
     @staticmethod
     def _kill_executor(struck: Struck, trial: Trial, program: Program) -> None:
@@ -162,7 +164,7 @@ class Attack:
             struck.told += " stood still" if struck.happened else " had ended"
             if struck.happened and seconds > trial.session_seconds:
                 look = partial(_said_since, struck, [program], "lost")
-                self._witness.watch(struck, look, within=_SAID_SECONDS)
+                self._witness.watch(struck, look, within=_SAID_SECONDS, missing="but lost no partitions")
 
         self._later(struck, seconds, thaw)
 
@@ -206,13 +208,14 @@ class Attack:
 
     def _turn_for_a_record(self, struck: Struck, trial: Trial, name: str, seconds: float) -> None:
         self._turn(struck, trial, name, seconds)
-        self._witness.watch(struck, lambda: "it was met" if trial.switch.was_met(name) else "", within=seconds)
+        look = partial(_met, trial, name)
+        self._witness.watch(struck, look, within=seconds, missing="no record met it")
 
     def _take_away(self, struck: Struck, trial: Trial, away: Callable[[bool], None], seconds: float) -> None:
         away(True)  # noqa: FBT003  # a user's function of one argument
         self._later(struck, seconds, lambda: away(False))  # noqa: FBT003
         look = partial(_said_since, struck, trial.copies, "held", "store_away")
-        self._witness.watch(struck, look, within=seconds + _SAID_SECONDS)
+        self._witness.watch(struck, look, within=seconds + _SAID_SECONDS, missing="no copy said that it was away")
 
     # --- of everybody
 
@@ -262,7 +265,7 @@ class Attack:
             return f"{count} records carry a wrong time" if count else ""
 
         # What was being written when the clock was set right arrives a little later.
-        self._witness.watch(struck, look, within=seconds + _GRACE_SECONDS)
+        self._witness.watch(struck, look, within=seconds + _GRACE_SECONDS, missing="nothing was produced by it")
 
     @property
     def _produced_skewed(self) -> int:
@@ -325,6 +328,14 @@ def _said_since(struck: Struck, programs: Sequence[Program], *actions: str) -> s
             if said.at_ms >= struck.at_ms:
                 return said.message
     return ""
+
+
+def _ended_well(program: Program) -> str:
+    return "it ended with 0" if program.code == 0 else ""
+
+
+def _met(trial: Trial, name: str) -> str:
+    return "it was met" if trial.switch.was_met(name) else ""
 
 
 def _start(start: Callable[[], object]) -> None:

@@ -35,6 +35,7 @@ class _Watch:
     struck: Struck
     look: Look
     until: float
+    missing: str
 
 
 class Witness:
@@ -50,10 +51,13 @@ class Witness:
         """Whether something is awaited yet."""
         return bool(self._open)
 
-    def watch(self, struck: Struck, look: Look, *, within: float) -> None:
-        """Look for the evidence of a fault for so long; until it is there, the fault has not happened."""
+    def watch(self, struck: Struck, look: Look, *, within: float, missing: str) -> None:
+        """Look for the evidence of a fault for so long; until it is there, the fault has not happened.
+
+        `missing`: what is told where it does not come.
+        """
         struck.happened = False
-        self._open.append(_Watch(struck, look, time.monotonic() + within))
+        self._open.append(_Watch(struck, look, time.monotonic() + within, missing))
 
     def look(self) -> None:
         """Look at what is awaited, now and then."""
@@ -69,7 +73,7 @@ class Witness:
             struck.happened = True
             struck.told = ", ".join(filter(None, (struck.told, seen)))
         elif now >= watch.until:
-            struck.told = ", ".join(filter(None, (struck.told, "and nothing was seen of it")))
+            struck.told = ", ".join(filter(None, (struck.told, watch.missing)))
         else:
             return False
         return True

@@ -117,12 +117,18 @@ def _redrive(struck: Struck, trial: Trial) -> None:
 
 def _fill(struck: Struck, trial: Trial, records: int, seconds: float) -> None:
     until = time.monotonic() + seconds
-    fullest = 0
+    admin, fullest = Admin(trial.stage.kafka), 0
     with contextlib.suppress(TidegateError):
         trial.produce(() if trial.subject.backlog is None else trial.subject.backlog(records))
     while time.monotonic() < until and fullest <= FULL_CHARACTERS:
         with contextlib.suppress(TidegateError):  # the broker is away, or has just come back
-            fullest = max(fullest, trial.fullest_commit())
+            fullest = max(fullest, _fullest(admin, trial))
         time.sleep(_LOOK_SECONDS)
     struck.happened = fullest > FULL_CHARACTERS
     struck.told = f"the fullest commit had {fullest} characters of metadata"
+
+
+def _fullest(admin: Admin, trial: Trial) -> int:
+    """Return how many characters of metadata the fullest commit has that counts now."""
+    places = admin.describe([trial.subject.topic])[trial.subject.topic].each_partition()
+    return max((len(one.metadata or "") for one in admin.committed(trial.subject.group, places).values()), default=0)

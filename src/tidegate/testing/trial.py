@@ -250,12 +250,6 @@ class Trial:
         ends = admin.ends([place for info in own for place in info.each_partition()])
         return all(marks.get(place, 0) >= end for place, end in ends.items())
 
-    def fullest_commit(self) -> int:
-        """How many characters of metadata the fullest of the commits has that count now."""
-        info = Admin(self.stage.kafka).describe([self.subject.topic])[self.subject.topic]
-        found = Admin(self.stage.kafka).committed(self.subject.group, info.each_partition())
-        return max((len(one.metadata or "") for one in found.values()), default=0)
-
     def faults(self) -> list[Fault]:
         """All that was done to it, and what its copies said of themselves after which records may run again."""
         noted, causes = list(self.log.read().faults), self._causes()
