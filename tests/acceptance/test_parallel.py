@@ -14,15 +14,27 @@ from tests.acceptance.conftest import DOOMED, Scene, evenly
 from tests.acceptance.test_group import wait_for_members
 from tests.http_server import Server
 from tests.support import wait_until, ways
-from tidegate.kafka.commits import read_commits
-from tidegate.ledger import Home, decode
+from tidegate.kafka.admin import Commit
+from tidegate.kafka.commits import CommitSeen, read_commits
+from tidegate.ledger import FULL_CHARACTERS, METADATA_BYTES, Home, Ranges, decode
 from tidegate.ops.produce import Message
+from tidegate.records import Partition
+from tidegate.testing import Switch
+from tidegate.testing.switches import FILL
 
 KILLS = int(os.environ.get("PROOF_KILLS", "1"))
+TRIES = 3
+"""So often a record that waits is tried again, before nothing more is expected of the others."""
 
 
 def keyed(count: int, partitions: int, keys: int) -> list[Message]:
     return [Message(str(one), key=f"k{one % keys}", partition=(one % keys) % partitions) for one in range(count)]
+
+
+def ahead_of(commit: CommitSeen | Commit, group: str, partition: Partition) -> Ranges:
+    """What a commit says to be settled beyond its mark."""
+    assert commit.mark is not None
+    return decode(commit.mark, commit.metadata, Home(group, "", partition.number, "")).position.ahead
 
 
 def most_ahead(scene: Scene) -> int:
@@ -30,8 +42,7 @@ def most_ahead(scene: Scene) -> int:
     found = [0]
     for commit in read_commits(scene.kafka, scene.group):
         if commit.mark is not None:
-            home = Home(commit.group, "", commit.partition.number, "")
-            ahead = decode(commit.mark, commit.metadata, home).position.ahead
+            ahead = ahead_of(commit, scene.group, commit.partition)
             found.append(sum(end - first for first, end in ahead))
     return max(found)
 
@@ -54,6 +65,44 @@ def test_what_was_settled_out_of_order_does_not_run_again_after_a_kill(scene: Sc
     assert len(ran) == len(scene.produced)
     repeats = sum(ran.values()) - len(ran)
     assert repeats <= KILLS * 4000, f"{repeats} ran twice"
+
+
+@pytest.mark.timeout(300)
+def test_full_metadata_stops_the_reading_and_after_a_kill_nothing_is_lost_or_runs_twice(scene: Scene) -> None:
+    scene.fill(1, evenly(12_000, 1))
+    place, switch = Partition(scene.topic, 0), Switch(scene.log.path)
+    switch.turn(FILL, on=True)
+    program = scene.start("full.py", *DOOMED)
+
+    def commit() -> Commit:
+        return scene.admin.committed(scene.group, [place]).get(place, Commit(0, ""))
+
+    def settled() -> set[int]:
+        return {event.record_offset for event in scene.log.read().settled}
+
+    def stands_although_those_that_wait_are_tried() -> bool:
+        events = scene.log.read().events
+        last = max(event.at_ms for event in events if event.kind == "settled")
+        return sum(event.at_ms > last for event in events if event.record_offset == 0) > TRIES
+
+    def all_is_committed() -> bool:
+        ahead = ahead_of(commit(), scene.group, place)
+        return {at for first, end in ahead for at in range(first, end)} == settled()
+
+    program.wait_until(lambda: len(commit().metadata) > FULL_CHARACTERS, within=120, what="a full commit")
+    program.wait_until(stands_although_those_that_wait_are_tried, within=60, what="reading stops")
+    program.wait_until(all_is_committed, within=30, what="all that is settled is committed")
+    before = settled()
+    assert before == {at for at in range(max(before) + 1) if at % 8}, "all but those that wait"
+    assert max(before) < scene.ends[0] - 1000, "it read no further although there was more"
+    assert len(commit().metadata) <= METADATA_BYTES
+    scene.log.fault("driver_killed", driver=program.pid)
+    program.kill_all()
+    switch.turn(FILL, on=False)
+
+    assert scene.start("full.py", "--until", "caught-up").wait(within=150).code == 0
+    assert Counter(event.record_offset for event in scene.log.read().settled) == Counter(range(scene.ends[0]))
+    assert scene.breaches(order="none") == []
 
 
 @pytest.mark.timeout(240)

@@ -16,6 +16,7 @@ from tests import class_archives
 from tests.chaos.fleet import KINDS
 from tests.chaos.report import as_text
 from tests.chaos.run import run_chaos
+from tidegate.testing import EVERY_FAULT, Schedule
 
 
 def main() -> int:
@@ -42,7 +43,9 @@ def main() -> int:
     def say(sentence: str) -> None:
         sys.stderr.write(f"{time.monotonic() - began:7.1f}  {sentence}\n")
 
-    report = run_chaos(seed, asked.seconds, kinds, folder, copies=asked.copies, every=asked.every, say=say)
+    schedule = Schedule.random(seed, asked.seconds, EVERY_FAULT, every=asked.every)
+    again = f"make chaos SECONDS={asked.seconds:g} SEED={seed} EVERY={asked.every:g} PIPELINES={','.join(kinds)}"
+    report = run_chaos(schedule, kinds, folder, copies=asked.copies, again_with=again, say=say)
     sys.stdout.write(f"{as_text(report)}\nlogs and records: {folder}\n")
     if asked.json is not None:
         asked.json.write_bytes(orjson.dumps(report.as_json(), option=orjson.OPT_INDENT_2))

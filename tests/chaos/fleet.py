@@ -18,6 +18,7 @@ from tests.postgres.support import Database
 from tests.postgres_server import Server as PostgresServer
 from tests.support import visible
 from tidegate.kafka.admin import Admin
+from tidegate.ops.produce import Message
 from tidegate.records import Partition
 from tidegate.testing import (
     Breach,
@@ -39,6 +40,8 @@ from tidegate.testing.switches import FAIL, SLOW, SLOW_SECONDS
 
 APP = Path(__file__).parent / "apps" / "pipelines.py"
 PARTITIONS = 4
+FIRST_OF_BACKLOG = 10_000_000
+"""Numbers that the feed does not reach."""
 KINDS = ("function", "keys", "later", "ragged", "http", "kafka", "kafka-once", "postgres", "frames")
 Guarantee = Literal["at least once", "exactly once"]
 
@@ -78,6 +81,19 @@ def assembled(stage: Stage, folder: Path, kinds: Iterable[str], copies: int = 2)
         yield made
 
 
+class _Backlog:
+    """Many records of one partition at once, of each in turn."""
+
+    def __init__(self) -> None:
+        self._given = 0
+
+    def __call__(self, count: int) -> list[Message]:
+        first = FIRST_OF_BACKLOG + self._given
+        partition = self._given // count % PARTITIONS
+        self._given += count
+        return [Message(str(number), key=str(number), partition=partition) for number in range(first, first + count)]
+
+
 @dataclass(frozen=True)
 class _Maker:
     """What every pipeline is made from."""
@@ -106,6 +122,7 @@ class _Maker:
             words=words,
             spared=(*spared, *(() if self.kind == "ragged" else (FillMetadata,))),
             sink_away=sink_away,
+            backlog=_Backlog() if self.kind == "ragged" else None,
             environment={"KIND": self.kind, **environment},
         )
         trial = Trial(self.stage, subject, self.folder)

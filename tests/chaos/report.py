@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from tidegate.testing import Struck
 
 
+ENOUGH = 2
+"""Where each kind of fault was due so often, each should have happened: what never strikes proves nothing."""
+
+
 @dataclass(frozen=True)
 class PipelineReport:
     kind: str
@@ -40,11 +44,14 @@ class FaultReport:
     recovery_median_seconds: float | None
     """From its end until every partition that it struck was committed again."""
     recovery_longest_seconds: float | None
+    is_possible: bool = True
+    """Whether some pipeline of the run can have it."""
 
 
 @dataclass(frozen=True)
 class ChaosReport:
-    seed: int
+    seed: int | None
+    """None: somebody chose the schedule by hand."""
     seconds: float
     again_with: str
     pipelines: list[PipelineReport]
@@ -64,11 +71,17 @@ class ChaosReport:
         return sum("never settled" in breach for breach in self.breaches)
 
     @property
+    def missed(self) -> list[str]:
+        """The kinds of faults that should have happened in a run of this length, and never did."""
+        is_long = all(fault.planned >= ENOUGH for fault in self.faults)
+        return [one.kind for one in self.faults if is_long and one.is_possible and not one.happened]
+
+    @property
     def is_good(self) -> bool:
-        return not self.breaches and not self.surprises
+        return not self.breaches and not self.surprises and not self.missed
 
     def as_json(self) -> dict[str, object]:
-        return {**asdict(self), "lost": self.lost, "is_good": self.is_good}
+        return {**asdict(self), "lost": self.lost, "missed": self.missed, "is_good": self.is_good}
 
 
 def pipeline_report(member: Member, verdict: Verdict) -> PipelineReport:
@@ -89,10 +102,12 @@ def pipeline_report(member: Member, verdict: Verdict) -> PipelineReport:
 def fault_reports(struck: Iterable[Struck], commits: dict[str, list[CommitSeen]]) -> list[FaultReport]:
     """Count the faults by kind. `commits`: of each group."""
     planned: Counter[str] = Counter()
+    possible: set[str] = set()
     happened: Counter[str] = Counter()
     took: dict[str, list[float]] = defaultdict(list)
     for one in struck:
         planned[one.fault.kind] += 1
+        possible |= {one.fault.kind} if one.is_possible else set()
         if not one.happened:
             continue
         happened[one.fault.kind] += 1
@@ -107,6 +122,7 @@ def fault_reports(struck: Iterable[Struck], commits: dict[str, list[CommitSeen]]
             happened[kind],
             round(statistics.median(took[kind]), 1) if took[kind] else None,
             max(took[kind]) if took[kind] else None,
+            kind in possible,
         )
         for kind, count in sorted(planned.items())
     ]
@@ -122,7 +138,8 @@ def recovery(after_ms: int, commits: list[CommitSeen]) -> float | None:
 
 
 def as_text(report: ChaosReport) -> str:
-    lines = [f"chaos: seed {report.seed}, {report.seconds:g} s of faults", "", _row("PIPELINE", "GUARANTEE", *_HEADS)]
+    name = "" if report.seed is None else f"seed {report.seed}, "
+    lines = [f"chaos: {name}{report.seconds:g} s of faults", "", _row("PIPELINE", "GUARANTEE", *_HEADS)]
     for one in report.pipelines:
         figures = (one.records, one.seen, one.again, one.rewinds, one.lives, len(one.breaches), len(one.surprises))
         lines.append(_row(one.kind, one.guarantee, *map(str, figures)))
@@ -135,6 +152,7 @@ def as_text(report: ChaosReport) -> str:
     records = sum(one.records for one in report.pipelines)
     lines += ["", f"{records} records, {struck} faults, partitions with lost records: {report.lost}"]
     lines += [f"BREACH {one}" for one in report.breaches] + [f"SURPRISE {one}" for one in report.surprises]
+    lines += [f"NEVER {kind}: it was due in a run of this length, and did not happen once" for kind in report.missed]
     lines.append("all laws held" if report.is_good else f"again: {report.again_with}")
     return "\n".join(lines)
 

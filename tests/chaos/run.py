@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import orjson
@@ -15,7 +14,7 @@ from tests.chaos.report import ChaosReport, fault_reports, pipeline_report
 from tidegate.errors import TidegateError
 from tidegate.kafka.commits import CommitSeen
 from tidegate.ops.produce import Message
-from tidegate.testing import EVERY_FAULT, Attack, Schedule, Stage
+from tidegate.testing import Attack, Schedule, Stage
 
 FEED_SECONDS = 2.0
 FEED_RECORDS = 40
@@ -26,21 +25,19 @@ Say = Callable[[str], None]
 
 
 def run_chaos(
-    seed: int,
-    seconds: float,
+    schedule: Schedule,
     kinds: Sequence[str],
     folder: Path,
     *,
     copies: int = 2,
-    every: float = 4.0,
+    again_with: str = "",
     say: Say = lambda _: None,
 ) -> ChaosReport:
-    """Run it, and return what it came to."""
-    schedule = Schedule.random(seed, seconds, EVERY_FAULT, every=every)
+    """Run it, and return what it came to. `again_with`: the command that does the same again."""
     say(str(schedule))
     with Stage() as stage, assembled(stage, folder, kinds, copies) as fleet:
         attack = Attack(stage, [one.trial for one in fleet], say)
-        with Feed(fleet, attack):
+        with Feed(fleet):
             # One after the other. Seventeen Sparks that start at once on two cores are a fault of their own: it takes
             # so long that lanes count as stalled and are replaced, and no fault of the schedule explains the repeats.
             for member in fleet:
@@ -55,11 +52,10 @@ def run_chaos(
         commits = {one.trial.subject.group: one.trial.commits() for one in fleet}
         for one in fleet:
             keep(one.trial.folder / "commits", commits[one.trial.subject.group])
-        again = f"make chaos SECONDS={seconds:g} SEED={seed} EVERY={every:g} PIPELINES={','.join(kinds)}"
         return ChaosReport(
-            seed,
-            seconds,
-            again,
+            schedule.seed,
+            schedule.seconds,
+            again_with,
             [pipeline_report(one, judged(one)) for one in fleet],
             fault_reports(attack.struck, commits),
             [f"{one.fault.kind} {one.whom}: {one.told}" for one in attack.struck],
@@ -88,9 +84,8 @@ def keep(file: Path, commits: Iterable[CommitSeen]) -> None:
 class Feed:
     """Writes numbers to the topics of all pipelines, a few at a time, until the `with` block ends."""
 
-    def __init__(self, fleet: Sequence[Member], attack: Attack) -> None:
+    def __init__(self, fleet: Sequence[Member]) -> None:
         self._fleet = fleet
-        self._attack = attack
         self._is_over = threading.Event()
         self._numbers = dict.fromkeys([one.kind for one in fleet], 0)
         self._thread = threading.Thread(target=self._feed, name="feed", daemon=True)
@@ -119,5 +114,4 @@ class Feed:
             number = self._numbers[kind]
             self._numbers[kind] += 1
             key = number % KEYS
-            when = datetime.now(UTC) + timedelta(days=self._attack.skew_days) if self._attack.skew_days else None
-            yield Message(str(number), key=str(key), partition=key % PARTITIONS, timestamp=when)
+            yield Message(str(number), key=str(key), partition=key % PARTITIONS)

@@ -6,7 +6,7 @@ from tests.chaos.report import ChaosReport, PipelineReport, as_text, fault_repor
 from tests.chaos.tally import tables
 from tidegate.kafka.commits import CommitSeen
 from tidegate.records import Partition
-from tidegate.testing import CutConnections, KillDriver, Struck
+from tidegate.testing import CutConnections, CutPower, KillDriver, Struck
 
 
 def commit(at_ms: int, number: int = 0, topic: str = "t") -> CommitSeen:
@@ -47,6 +47,20 @@ def test_a_good_report_says_so_and_a_bad_one_how_to_run_it_again() -> None:
     assert (lost.is_good, lost.lost) == (False, 1)
     assert "BREACH function: L2: t[0] never settled: offsets 3\nSURPRISE function: process 1" in as_text(lost)
     assert as_text(lost).endswith("again: make chaos SECONDS=60 SEED=7")
+
+
+def test_a_fault_that_was_due_in_a_long_run_and_never_struck_makes_its_report_no_good() -> None:
+    def told(struck: list[Struck]) -> ChaosReport:
+        return ChaosReport(7, 60.0, "again", [], fault_reports(struck, {"g": []}), [])
+
+    impossible = [Struck(CutPower(), 0, "", is_possible=False)] * 2
+    never, once = [Struck(KillDriver(), 0, "g")] * 2, [Struck(CutConnections(), 0, "g", happened=True)]
+    long = told([*never, *once, *once, *impossible])
+
+    assert (long.missed, long.is_good, long.as_json()["missed"]) == (["kill driver"], False, ["kill driver"])
+    assert "NEVER kill driver" in as_text(long)
+    assert told([*never, *once, *impossible]).is_good, "short: not every kind was due twice"
+    assert told([*never, *once, *once, Struck(KillDriver(), 0, "g", happened=True)]).is_good
 
 
 def test_several_reports_become_one_table() -> None:

@@ -59,7 +59,11 @@ def test_a_switch_takes_the_sink_away_and_brings_it_back(tmp_path: Path) -> None
     switch = Switch(tmp_path / "records")
     switch.meet()
     switch.turn("fail sink", on=True)
+    assert not switch.was_met("fail sink")
     assert Switch(tmp_path / "records").is_on("fail sink")
+    assert switch.was_met("fail sink")
+    switch.turn("fail sink", on=True)
+    assert not switch.was_met("fail sink"), "turned on anew, nobody has met it yet"
     with pytest.raises(Unavailable):
         switch.meet()
     switch.turn("fail sink", on=False)

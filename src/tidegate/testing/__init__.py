@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tidegate.dev.broker import Broker
 from tidegate.kafka.commits import CommitSeen, read_commits
-from tidegate.testing.attack import Attack, Struck
+from tidegate.testing.attack import Attack
 from tidegate.testing.copies import CopySeen, read_copies
+from tidegate.testing.evidence import Struck
 from tidegate.testing.faults import (
     EVERY_FAULT,
     CutConnections,

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidegate.errors import TidegateError
-from tidegate.history.store import History
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.cutting import delete_before
-from tidegate.ops.reach import Reach
-from tidegate.ops.redrive import redrive
-from tidegate.ops.rewind import carry_out, plan_rewind
 from tidegate.testing import faults
+from tidegate.testing.evidence import Struck, Witness
+from tidegate.testing.operators import Operators
 from tidegate.testing.programs import Program, kill
 from tidegate.testing.proxy import Delay, Disturbance, RefuseCommits
 from tidegate.testing.requests import COORDINATOR_LOAD_IN_PROGRESS
+from tidegate.testing.sayings import said_in
 from tidegate.testing.switches import FAIL, FILL, SLOW
 
 if TYPE_CHECKING:
@@ -32,23 +28,12 @@ _TICK_SECONDS = 0.1
 _GRACE_SECONDS = 12.0
 """How long after its end a fault may still make a member lose its partitions, or a worker speak late."""
 _EVERY_API = range(100)
-_OPERATOR_SECONDS = 100.0
+_SAID_SECONDS = 30.0
+"""How long after its end a fault may show in what a program says of itself: that a sink is away, every ten seconds."""
+_STOP_SECONDS = 60.0
+_NOT_FULL = "but it said nothing of its history"
 
 Undo = Callable[[], None]
-
-
-@dataclass(slots=True)
-class Struck:
-    """A fault that was due, and what became of it."""
-
-    fault: faults.PlannedFault
-    at_ms: int
-    whom: str
-    """The group that it struck; empty: all of them, or none."""
-    happened: bool = False
-    told: str = ""
-    """What was seen of it, or why it could not be."""
-    ended_ms: int = 0
 
 
 class Attack:
@@ -59,10 +44,11 @@ class Attack:
         self._trials = list(trials)
         self._say = say
         self.struck: list[Struck] = []
-        self.skew_days = 0
-        """By how many days the producer's clock is wrong now."""
         self._open: list[tuple[float, Struck, Undo]] = []
-        self._operators: dict[str, threading.Thread] = {}
+        self._witness = Witness()
+        self._operators = Operators()
+        for trial in trials:
+            trial.attacks.append(self)
 
     def run(self, schedule: Schedule) -> None:
         """Strike as planned, keep the copies running, and return when time is up and every fault is over."""
@@ -73,15 +59,21 @@ class Attack:
                 while waiting and waiting[0].at_seconds <= passed:
                     self.strike(waiting.pop(0))
                 self._end_those(until=time.monotonic())
-                for trial in self._trials:
-                    trial.keep()
+                self._witness.look()
                 # Time that a fault took, a broker's start for example, does not count: the next would follow at once.
-                time.sleep(_TICK_SECONDS)
+                self._keep()
                 passed += _TICK_SECONDS
         finally:
             self._end_those(until=None)
-        for operator in self._operators.values():
-            operator.join(_OPERATOR_SECONDS)
+        self._operators.wait()
+        while self._witness.is_looking:
+            self._witness.look()
+            self._keep()
+
+    def _keep(self) -> None:
+        for trial in self._trials:
+            trial.keep()
+        time.sleep(_TICK_SECONDS)
 
     def strike(self, due: Due) -> Struck:
         """Cause one fault now."""
@@ -93,7 +85,7 @@ class Attack:
         struck = Struck(fault, _now_ms(), whom)
         self.struck.append(struck)
         if trial is None and not everybody:
-            struck.told = "no pipeline here can have it"
+            struck.told, struck.is_possible = "no pipeline here can have it", False
         else:
             self._cause(struck, trial, due.draw)
         if not struck.ended_ms:
@@ -115,6 +107,7 @@ class Attack:
             elif trial is not None:
                 self._strike_pipeline(struck, trial)
         except TidegateError as error:
+            struck.happened = False
             struck.told = f"not possible just then: {error}"
 
     # --- of a copy
@@ -134,22 +127,46 @@ class Attack:
             case faults.Rebalance():
                 trial.may_end(program)
                 program.send(signal.SIGTERM)
+                look = partial(_ended_well, program)
+                self._witness.watch(struck, look, within=_STOP_SECONDS, missing="but it did not end with 0")
             case faults.KillExecutor():
-                javas = program.javas()
-                trial.may_end(program)
-                trial.log.fault("executor_killed", driver=pid)
-                for java in javas:
-                    kill(java)
-                struck.happened, struck.told = bool(javas), f"Java {javas} of process {pid}"
+                self._kill_executor(struck, trial, program)
             case faults.KillWorker():
                 self._kill_worker(struck, trial, program)
             case faults.FreezeDriver(seconds=seconds):
-                trial.log.fault("driver_frozen", lasts_seconds=seconds + _GRACE_SECONDS, frozen=pid)
-                program.send(signal.SIGSTOP)
-                self._later(struck, seconds, lambda: program.send(signal.SIGCONT))
+                self._freeze(struck, trial, program, seconds)
             case faults.FillDisk(seconds=seconds):
                 program.limit_files()
                 self._later(struck, seconds, program.unlimit_files)
+                look = partial(_said_since, struck, [program], "history_failed")
+                self._witness.watch(struck, look, within=seconds + _SAID_SECONDS, missing=_NOT_FULL)
+
+    @staticmethod
+    def _kill_executor(struck: Struck, trial: Trial, program: Program) -> None:
+        javas = program.javas()
+        if not javas:
+            struck.happened, struck.told = False, "it had no Java just then"
+            return
+        trial.may_end(program)
+        trial.log.fault("executor_killed", driver=program.pid)
+        for java in javas:
+            kill(java)
+        struck.told = f"Java {javas} of process {program.pid}"
+
+    def _freeze(self, struck: Struck, trial: Trial, program: Program, seconds: float) -> None:
+        trial.log.fault("driver_frozen", lasts_seconds=seconds + _GRACE_SECONDS, frozen=program.pid)
+        program.send(signal.SIGSTOP)
+        struck.happened = False
+
+        def thaw() -> None:
+            struck.happened = program.is_frozen
+            program.send(signal.SIGCONT)
+            struck.told += " stood still" if struck.happened else " had ended"
+            if struck.happened and seconds > trial.session_seconds:
+                look = partial(_said_since, struck, [program], "lost")
+                self._witness.watch(struck, look, within=_SAID_SECONDS, missing="but lost no partitions")
+
+        self._later(struck, seconds, thaw)
 
     @staticmethod
     def _kill_worker(struck: Struck, trial: Trial, program: Program) -> None:
@@ -166,83 +183,44 @@ class Attack:
     # --- of a pipeline
 
     def _strike_pipeline(self, struck: Struck, trial: Trial) -> None:
-        struck.happened = True
         match struck.fault:
             case faults.FailSink(seconds=seconds):
                 away = trial.subject.sink_away
-                self._turn(struck, trial, FAIL, seconds) if away is None else self._take_away(struck, away, seconds)
+                if away is None:
+                    self._turn_for_a_record(struck, trial, FAIL, seconds)
+                else:
+                    self._take_away(struck, trial, away, seconds)
             case faults.SlowSink(seconds=seconds):
-                self._turn(struck, trial, SLOW, seconds)
-            case faults.FillMetadata(seconds=seconds):
+                self._turn_for_a_record(struck, trial, SLOW, seconds)
+            case faults.FillMetadata(seconds=seconds, records=records):
                 self._turn(struck, trial, FILL, seconds)
+                self._operators.fill(struck, trial, records, seconds)
             case faults.DeleteSettled():
-                self._delete_settled(struck, trial)
+                self._operators.delete_settled(struck, trial)
             case faults.RewindGroup(records=records):
-                self._operate(struck, trial, lambda: self._rewind(struck, trial, records))
+                self._operators.rewind(struck, trial, records)
             case faults.RedriveDead():
-                self._operate(struck, trial, lambda: self._redrive(struck, trial))
+                self._operators.redrive(struck, trial)
 
     def _turn(self, struck: Struck, trial: Trial, name: str, seconds: float) -> None:
         trial.switch.turn(name, on=True)
         self._later(struck, seconds, lambda: trial.switch.turn(name, on=False))
 
-    def _take_away(self, struck: Struck, away: Callable[[bool], None], seconds: float) -> None:
+    def _turn_for_a_record(self, struck: Struck, trial: Trial, name: str, seconds: float) -> None:
+        self._turn(struck, trial, name, seconds)
+        look = partial(_met, trial, name)
+        self._witness.watch(struck, look, within=seconds, missing="no record met it")
+
+    def _take_away(self, struck: Struck, trial: Trial, away: Callable[[bool], None], seconds: float) -> None:
         away(True)  # noqa: FBT003  # a user's function of one argument
         self._later(struck, seconds, lambda: away(False))  # noqa: FBT003
-
-    def _delete_settled(self, struck: Struck, trial: Trial) -> None:
-        if self._is_operated(trial):
-            # A rewind that was asked for would find its place gone: that is data loss, and not tried here.
-            struck.happened, struck.told = False, "an operator is at work"
-            return
-        marks = {place: mark for place, mark in trial.marks().items() if place.topic == trial.subject.topic}
-        delete_before(Admin(self._stage.kafka), marks)
-        struck.told = f"the log begins at {', '.join(f'{place} {mark}' for place, mark in sorted(marks.items()))}"
-
-    def _operate(self, struck: Struck, trial: Trial, work: Undo) -> None:
-        if self._is_operated(trial):
-            struck.happened, struck.told = False, "an operator is at work"
-            return
-        struck.happened = False
-
-        def operate() -> None:
-            try:
-                work()
-            except TidegateError as error:
-                struck.told = f"not possible just then: {error}"
-            struck.ended_ms = _now_ms()
-
-        operator = threading.Thread(target=operate, name=f"operator {trial.subject.group}", daemon=True)
-        self._operators[trial.subject.group] = operator
-        operator.start()
-
-    def _is_operated(self, trial: Trial) -> bool:
-        operator = self._operators.get(trial.subject.group)
-        return operator is not None and operator.is_alive()
-
-    def _rewind(self, struck: Struck, trial: Trial, records: int) -> None:
-        subject = trial.subject
-        admin, reach = Admin(self._stage.kafka), Reach(history=History(str(trial.history)))
-        marks = {place: mark for place, mark in trial.marks().items() if place.topic == subject.topic}
-        if not marks:
-            struck.told = "it has no mark yet"
-            return
-        place = max(marks, key=lambda one: marks[one])
-        to = str(max(0, marks[place] - records))
-        plan = plan_rewind(admin, subject.group, to, place.topic, place.number, reach)
-        for move in plan.moves:
-            trial.log.rewind(move.partition, move.to)
-        carry_out(admin, plan, reach)
-        struck.happened, struck.told = True, f"{place} from {marks[place]} to {plan.moves[0].to}"
-
-    def _redrive(self, struck: Struck, trial: Trial) -> None:
-        report = redrive(trial.subject.group, kafka=self._stage.kafka)
-        struck.happened, struck.told = report.sent > 0, f"{report.sent} dead letters"
+        look = partial(_said_since, struck, trial.copies, "held", "store_away")
+        self._witness.watch(struck, look, within=seconds + _SAID_SECONDS, missing="no copy said that it was away")
 
     # --- of everybody
 
     def _strike_all(self, struck: Struck) -> None:
-        struck.happened = True
+        struck.happened = True  # what is away, restarted or cut was so when the call returns
         broker, proxy = self._stage.broker, self._stage.proxy
         match struck.fault:
             case faults.KillBroker(seconds=seconds):
@@ -254,10 +232,10 @@ class Attack:
                 broker.restart()
             case faults.CutConnections():
                 self._note_all("connections_cut", 0)
-                struck.told = f"{proxy.cut()} connections"
+                self._count(struck, proxy.cut())
             case faults.DropConnections(seconds=seconds):
                 self._note_all("connections_dropped", seconds)
-                struck.told = f"{proxy.unplug()} connections"
+                self._count(struck, proxy.unplug())
                 self._later(struck, seconds, proxy.plug)
             case faults.DelayRequests(seconds=seconds, by_seconds=by_seconds):
                 self._note_all("requests_delayed", seconds)
@@ -265,11 +243,33 @@ class Attack:
             case faults.DenyCommits(seconds=seconds):
                 self._disturb(struck, RefuseCommits(COORDINATOR_LOAD_IN_PROGRESS), seconds)
             case faults.SkewClock(seconds=seconds, days=days):
-                self.skew_days = days
-                self._later(struck, seconds, self._set_clock_right)
+                self._skew(struck, seconds, days)
 
-    def _set_clock_right(self) -> None:
-        self.skew_days = 0
+    @staticmethod
+    def _count(struck: Struck, connections: int) -> None:
+        struck.happened, struck.told = connections > 0, f"{connections} connections"
+
+    def _skew(self, struck: Struck, seconds: float, days: int) -> None:
+        before = self._produced_skewed
+        for trial in self._trials:
+            trial.skew_days = days
+
+        def set_right() -> None:
+            for trial in self._trials:
+                trial.skew_days = 0
+
+        self._later(struck, seconds, set_right)
+
+        def look() -> str:
+            count = self._produced_skewed - before
+            return f"{count} records carry a wrong time" if count else ""
+
+        # What was being written when the clock was set right arrives a little later.
+        self._witness.watch(struck, look, within=seconds + _GRACE_SECONDS, missing="nothing was produced by it")
+
+    @property
+    def _produced_skewed(self) -> int:
+        return sum(trial.produced_skewed for trial in self._trials)
 
     def _note_all(self, kind: str, seconds: float) -> None:
         for trial in self._trials:
@@ -319,6 +319,23 @@ _OF_ALL = (
     faults.DenyCommits,
     faults.SkewClock,
 )
+
+
+def _said_since(struck: Struck, programs: Sequence[Program], *actions: str) -> str:
+    """Return what the first of these lines says that came after a fault."""
+    for program in programs:
+        for said in said_in(program.err, actions):
+            if said.at_ms >= struck.at_ms:
+                return said.message
+    return ""
+
+
+def _ended_well(program: Program) -> str:
+    return "it ended with 0" if program.code == 0 else ""
+
+
+def _met(trial: Trial, name: str) -> str:
+    return "it was met" if trial.switch.was_met(name) else ""
 
 
 def _start(start: Callable[[], object]) -> None:

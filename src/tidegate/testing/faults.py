@@ -96,7 +96,7 @@ class DenyCommits(PlannedFault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailSink(PlannedFault):
-    """The sink of one pipeline is away. Its program has to ask: see `Switch`."""
+    """The sink of one pipeline is away. Its program has to ask: see `Switch`. It counts when a record met it."""
 
     seconds: float = 5.0
 
@@ -110,9 +110,15 @@ class SlowSink(PlannedFault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FillMetadata(PlannedFault):
-    """Every other record of one pipeline fails and waits: *ahead* fills a commit's metadata. It asks a `Switch`."""
+    """Some records of one pipeline fail and wait while others go on: *ahead* fills a commit's metadata.
 
-    seconds: float = 6.0
+    Its program asks a `Switch`, and chooses by the record's offset: the stretches between those that wait are what
+    fills it. It takes thousands of records of one partition at once (`Subject.backlog`). It counts when a commit was
+    seen that is so full that reading stops.
+    """
+
+    seconds: float = 20.0
+    records: int = 9000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +130,7 @@ class FillDisk(PlannedFault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkewClock(PlannedFault):
-    """The clock of the producer is wrong: records carry times that are days off."""
+    """The clock of the producer is wrong: what `Trial.produce` writes meanwhile carries times that are days off."""
 
     seconds: float = 5.0
     days: int = -10

@@ -15,6 +15,8 @@ from typing import IO
 
 _PAGE_BYTES = 4096
 _ENDED = ("Z", "X")
+_STOPPED = "T"
+_NAME_CHARACTERS = 120
 _HEAR_SECONDS = 5.0
 
 
@@ -68,10 +70,19 @@ class Program:
         """The Java that runs Spark."""
         return [pid for pid in self.processes() if _command(pid).split(b"\0")[0].endswith(b"java")]
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the driver stands still, as SIGSTOP leaves it."""
+        return _stat(self.pid)[0] == _STOPPED
+
+    def name_of(self, pid: int) -> str:
+        """Name one of its processes by its first words; nothing where it is gone."""
+        words = b" ".join(_command(pid).split(b"\0")[:4]).decode(errors="replace").strip()
+        return f"{pid}: {words[:_NAME_CHARACTERS]}" if words else ""
+
     def send(self, number: signal.Signals) -> None:
-        """Signal the driver alone."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
+        """Signal the driver alone. One that has ended gets none: its number may be another's by now."""
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         """Kill the driver alone; what it started lives on for some seconds."""

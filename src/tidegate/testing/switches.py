@@ -1,4 +1,4 @@
-"""Files by which a trial tells the program that it tries what its sink is to do."""
+"""Files by which a trial tells the program that it tries what its sink is to do, and hears that it did."""
 
 from __future__ import annotations
 
@@ -29,15 +29,26 @@ class Switch:
             time.sleep(SLOW_SECONDS)
 
     def is_on(self, name: str) -> bool:
-        """Whether it is on."""
-        return self._sign(name).exists()
+        """Whether it is on. That it was asked while it was leaves a sign: `was_met`."""
+        if not self._sign(name).exists():
+            return False
+        self._met(name).touch()
+        return True
 
     def turn(self, name: str, *, on: bool) -> None:
         """Turn it on or off."""
         if on:
+            self._met(name).unlink(missing_ok=True)
             self._sign(name).touch()
         else:
             self._sign(name).unlink(missing_ok=True)
 
+    def was_met(self, name: str) -> bool:
+        """Whether somebody found it on since it was turned on last."""
+        return self._met(name).exists()
+
     def _sign(self, name: str) -> Path:
         return Path(f"{self._path}.{name.replace(' ', '-')}")
+
+    def _met(self, name: str) -> Path:
+        return Path(f"{self._sign(name)}.met")

@@ -6,37 +6,36 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import orjson
-
+from tidegate.durations import seconds
 from tidegate.errors import DeliveryFailed, TidegateError
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.commits import CommitSeen, read_commits
 from tidegate.machine import environment_without
 from tidegate.names import delay_of
-from tidegate.ops.produce import Delivery, produce
+from tidegate.ops.produce import Delivery, Message, produce
 from tidegate.ops.tail import tail
 from tidegate.records import Partition
 from tidegate.testing.attack import Attack
 from tidegate.testing.copies import read_copies
-from tidegate.testing.faults import FillMetadata, PlannedFault
+from tidegate.testing.faults import DenyCommits, FillMetadata, PlannedFault
 from tidegate.testing.laws import Order, check_laws
 from tidegate.testing.programs import Program, tidegate
 from tidegate.testing.record_log import Event, Fault, RecordLog
+from tidegate.testing.remains import Gone, Remains
+from tidegate.testing.sayings import Span, losses_without_cause, spans_of_causes, told_faults
 from tidegate.testing.schedule import Schedule
 from tidegate.testing.stage import Stage
 from tidegate.testing.story import Breach, Place
 from tidegate.testing.switches import Switch
 
-_QUICK = ("session_timeout=6s", "commit_every=1s", "history_every=1s", "log_format=json")
+_SESSION = "session_timeout="
+_QUICK = (f"{_SESSION}6s", "commit_every=1s", "history_every=1s", "log_format=json")
 """Several commits in a short trial, and nobody waits long for the session of one that was killed."""
 _CACHE = "TIDEGATE_CACHE"
-_SAYS_REPEAT = {"lost": ("partitions_lost", 25_000), "cancelled": ("stop_budget_over", 4_000)}
-"""What a run says of itself after which records may run again, whatever was the reason; and for how long what was in
-flight then may still end: an attempt has its time, a cancelled task lives on."""
 _SILENCE = re.compile(r"Kafka at \S+ does not answer|no answer came from Kafka")
 """What a run says that cannot begin without a broker."""
 _NAP_SECONDS = 0.5
@@ -58,6 +57,8 @@ class Subject:
     """Faults that never strike it."""
     sink_away: Callable[[bool], None] | None = None
     """Makes its sink fail, and brings it back, where that is not the business of a `Switch`."""
+    backlog: Callable[[int], Iterable[object]] | None = None
+    """Makes so many records of one partition, for faults that need much work at once."""
 
 
 class Trial:
@@ -71,13 +72,26 @@ class Trial:
         self.switch = Switch(self.log.path)
         self.history = folder / "history.sqlite"
         self.produced: set[Place] = set()
+        self.produced_skewed = 0
+        """How many of them the producer wrote while its clock was wrong."""
+        self.skew_days = 0
+        """By how many days the producer's clock is wrong now."""
         self.copies: list[Program] = []
         self.lives = 0
         self.surprises: list[str] = []
-        """Copies that ended although nobody had ended them."""
+        """What copies did although nobody had given them cause: that they ended, what they left, what they lost."""
         self.attacks: list[Attack] = []
         self._ended: list[Program] = []
+        self._remains = Remains()
         self._may_end: set[int] = set()
+        self._told_to_stop: set[int] = set()
+        self._heard_out = 0
+
+    @property
+    def session_seconds(self) -> float:
+        """How long its group waits for a member that says nothing."""
+        chosen = [word for word in (*_QUICK, *self.subject.words) if word.startswith(_SESSION)]
+        return seconds(chosen[-1].removeprefix(_SESSION))
 
     # --- its life
 
@@ -87,10 +101,13 @@ class Trial:
 
     def produce(self, records: Iterable[object]) -> None:
         """Write records to the subject's topic. What the broker did not acknowledge is found at the end."""
+        days = self.skew_days
+        written = (dated(one, days) for one in records) if days else records
         try:
-            delivery: Delivery | None = produce(self.subject.topic, records, kafka=self.stage.kafka)
+            delivery: Delivery | None = produce(self.subject.topic, written, kafka=self.stage.kafka)
         except DeliveryFailed as error:
             delivery = error.delivery
+        self.produced_skewed += delivery.count if days and delivery is not None else 0
         for one in () if delivery is None else delivery.partitions:
             offsets = range(one.first_offset, one.last_offset + 1)
             self.produced |= {(one.partition.topic, one.partition.number, at) for at in offsets}
@@ -101,11 +118,13 @@ class Trial:
             self.copies.append(self._start_copy())
 
     def keep(self) -> None:
-        """Start again what has ended, as a service manager does."""
+        """Start again what has ended, as a service manager does: at once, whatever of it still lives."""
         for place, program in enumerate(self.copies):
             if program.code is not None:
-                self._bury(program)
+                self._remains.take(program)
                 self.copies[place] = self._start_copy()
+        for gone in self._remains.look():
+            self._bury(gone)
 
     def may_end(self, program: Program) -> None:
         """Its end is wanted from here on."""
@@ -115,21 +134,26 @@ class Trial:
         """Let all copies end in good order; whatever is left then is killed."""
         for program in self.copies:
             self.may_end(program)
+            self._told_to_stop.add(program.pid)
             program.send(signal.SIGTERM)
         deadline = time.monotonic() + within
         for program in self.copies:
-            code = program.ended_within(max(0.1, deadline - time.monotonic()))
-            if code is None:
+            if program.ended_within(max(0.1, deadline - time.monotonic())) is None:
                 self.surprises.append(f"process {program.pid} did not end within {within:g} s of SIGTERM")
-            elif code != 0 and not (code == -signal.SIGTERM and not _has_joined(program)):
-                self.surprises.append(f"process {program.pid} ended with {code} on SIGTERM: {_last_words(program)}")
-        self.close()
+                program.kill_all()
+                self._ended.append(program)
+            else:
+                self._remains.take(program)
+        self.copies = []
+        for gone in self._remains.wait():
+            self._bury(gone)
+        self._look_for_losses()
 
     def close(self) -> None:
         """Kill what is left."""
         for program in self.copies:
             program.kill_all()
-        self._ended += self.copies
+        self._ended += [*self.copies, *self._remains.kill()]
         self.copies = []
 
     def __enter__(self) -> Trial:
@@ -155,13 +179,31 @@ class Trial:
         command = tidegate("run", app, *master, *settings, *subject.words)
         return Program(command, folder, {**known, **subject.environment})
 
-    def _bury(self, program: Program) -> None:
-        program.kill_all()
+    def _bury(self, gone: Gone) -> None:
+        program = gone.program
         self._ended.append(program)
+        if gone.left:
+            self.surprises.append(f"process {program.pid} ended and left behind: {'; '.join(gone.left)}")
+        if not self._was_to_end(program):
+            self.surprises.append(f"process {program.pid} ended with {program.code}: {_last_words(program)}")
+
+    def _was_to_end(self, program: Program) -> bool:
+        if program.pid in self._told_to_stop:
+            # One that has not joined yet has nothing to finish, and ends by the signal.
+            return program.code == 0 or (program.code == -signal.SIGTERM and not _has_joined(program))
         # One that finds no broker when it starts ends and says so, and whoever keeps it tries again.
         found_no_broker = program.code == 1 and not _has_joined(program) and _SILENCE.search(program.err) is not None
-        if program.pid not in self._may_end and not found_no_broker:
-            self.surprises.append(f"process {program.pid} ended with {program.code}: {_last_words(program)}")
+        return program.pid in self._may_end or found_no_broker
+
+    def _look_for_losses(self) -> None:
+        causes = self._causes()
+        for program in self._ended[self._heard_out :]:
+            for loss in losses_without_cause(program.err, causes):
+                self.surprises.append(
+                    f"process {program.pid} lost its partitions and nothing had been done to it: "
+                    f"{loss.message} at {loss.at_ms}"
+                )
+        self._heard_out = len(self._ended)
 
     # --- attack and judgement
 
@@ -169,9 +211,7 @@ class Trial:
         """Start it, strike it as planned, wait until everything is settled, and stop it."""
         self.start()
         self.wait_for_work()
-        attack = Attack(self.stage, [self])
-        self.attacks.append(attack)
-        attack.run(schedule)
+        Attack(self.stage, [self]).run(schedule)
         self.finish(drain_seconds)
 
     def wait_for_work(self, within: float = 120.0) -> None:
@@ -212,10 +252,17 @@ class Trial:
 
     def faults(self) -> list[Fault]:
         """All that was done to it, and what its copies said of themselves after which records may run again."""
-        noted = list(self.log.read().faults)
-        for program in [*self._ended, *self.copies]:
-            noted += _told_by(program)
+        noted, causes = list(self.log.read().faults), self._causes()
+        for program in [*self._ended, *self._remains.programs, *self.copies]:
+            noted += told_faults(program.err, causes)
         return noted
+
+    def _causes(self) -> list[Span]:
+        """When that was done to it which can cost a member its partitions."""
+        struck = [one for attack in self.attacks for one in attack.struck]
+        # Commits that are refused are noted nowhere else: no record may run again by them.
+        denied = [(one.at_ms, one.ended_ms) for one in struck if isinstance(one.fault, DenyCommits) and one.happened]
+        return [*spans_of_causes(self.log.read().faults), *denied]
 
     def commits(self) -> list[CommitSeen]:
         """Every commit of its group."""
@@ -258,20 +305,10 @@ def _holds(check: Callable[[], bool]) -> bool:
         return False  # the broker is away, or has just come back
 
 
-def _told_by(program: Program) -> list[Fault]:
-    found = []
-    for line in program.err.splitlines():
-        if not line.startswith("{"):
-            continue
-        try:
-            said = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            continue
-        if said.get("action") in _SAYS_REPEAT:
-            at_ms = int(datetime.fromisoformat(said["time"]).timestamp() * 1000)
-            kind, lasts_ms = _SAYS_REPEAT[said["action"]]
-            found.append(Fault(kind, at_ms, lasts_ms=lasts_ms))
-    return found
+def dated(record: object, days: int) -> Message:
+    """Return a record with the time of a clock that is so many days off."""
+    message = record if isinstance(record, Message) else Message(record)
+    return replace(message, timestamp=(message.timestamp or datetime.now(UTC)) + timedelta(days=days))
 
 
 def _has_joined(program: Program) -> bool:
