@@ -4,11 +4,12 @@
 BIN := .venv/bin
 STAMP := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
-HALVES ?= 2
-PROOF := $(addprefix tests/acceptance/test_, kills.py group.py commits_disturbed.py revoke.py failures.py parallel.py exactly_once.py cluster.py frames.py) \
-	tests/postgres/test_crashes.py $(addprefix tests/spark/test_, patterns.py lost.py)
-# What takes longest comes first, so that both halves end at about the same time.
-REST := tests/acceptance tests/spark tests/docs tests/broker tests/browser tests/web tests/postgres
+PARTS ?= 3
+PROOF := $(addprefix tests/acceptance/test_, kills.py group.py commits_disturbed.py revoke.py failures.py parallel.py exactly_once.py cluster.py frames.py stopping.py) \
+	tests/postgres/test_crashes.py $(addprefix tests/spark/test_, patterns.py lost.py on_error.py parallel.py to_kafka.py to_postgres.py rewind_running.py)
+# From both ends (tests/both_ends.py): what takes long is first and last, so that all parts end at about the same time,
+# and what one server or one Spark session serves stands together.
+REST := tests/acceptance tests/docs tests/browser tests/web tests/broker tests/postgres tests/spark
 
 # The rings come in order, the quick ones first, whatever -j says.
 .NOTPARALLEL:
@@ -18,12 +19,12 @@ test: lint unit rest
 
 # Pure thinking, no network: seconds.
 unit: setup
-	$(PYTEST) -n $(HALVES) tests/unit
+	$(PYTEST) -n $(PARTS) tests/unit
 
-# Two halves side by side, file by file, each with one broker: most of a test's time is waiting, for sessions that
-# end and Sparks that start. HALVES=0 runs all in one process, with its output as it comes.
+# Three parts side by side, file by file, each with one broker: most of a test's time is waiting, for sessions that
+# end and Sparks that start. PARTS=0 runs all in one process, with its output as it comes.
 rest: setup java kcat chromium jars registry archives
-	$(PYTEST) -n $(HALVES) --dist loadfile --no-loadscope-reorder $(REST)
+	$(PYTEST) -p tests.both_ends -n $(PARTS) --dist loadfile --no-loadscope-reorder $(REST)
 
 lint: setup
 	$(BIN)/ruff check

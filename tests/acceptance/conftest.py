@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ class Scene:
     name: str
     programs: list[Program] = field(default_factory=list)
     produced: set[tuple[str, int, int]] = field(default_factory=set)
+    stays_connected: bool = True
+    """One client asks all that a test asks. Where connections are disturbed, its own would be among them."""
 
     @property
     def topic(self) -> str:
@@ -53,6 +56,10 @@ class Scene:
 
     @property
     def admin(self) -> Admin:
+        return self._admin if self.stays_connected else Admin(self.kafka)
+
+    @cached_property
+    def _admin(self) -> Admin:
         return Admin(self.kafka)
 
     @property
@@ -67,9 +74,14 @@ class Scene:
         self.produce(messages)
 
     def produce(self, messages: Iterable[Message]) -> None:
-        for one in produce(self.topic, messages, kafka=self.kafka).partitions:
-            offsets = range(one.first_offset, one.last_offset + 1)
-            self.produced |= {(self.topic, one.partition.number, record_offset) for record_offset in offsets}
+        written = produce(self.topic, messages, kafka=self.kafka).partitions
+        offsets = [(one.partition.number, range(one.first_offset, one.last_offset + 1)) for one in written]
+        # A new set: another thread may be looking at the old one.
+        self.produced = self.produced | {(self.topic, number, at) for number, some in offsets for at in some}
+
+    def hurry(self) -> None:
+        """What was to happen to `slow.py` has happened: the rest of its records takes no time."""
+        Path(f"{self.log.path}.hurry").touch()
 
     def start(self, app: Path | str, *words: str, **environment: str) -> Program:
         """Start `tidegate run` on an app of the folder beside this file, or on one by its path."""

@@ -351,6 +351,7 @@ def test_modules_beside_the_program_reach_the_machines_of_a_cluster(scene: Scene
     assert scene.breaches() == []
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(900)
 def test_workers_without_tidegate_are_named_with_the_cure(scene: Scene, cluster: SparkCluster) -> None:
     scene.fill(1, evenly(5, 1))

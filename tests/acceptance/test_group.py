@@ -35,17 +35,20 @@ def wait_for_members(scene: Scene, shares: list[int], *programs: Program) -> Non
 def test_copies_that_come_and_go_hand_over_without_a_repeat(scene: Scene, live: str) -> None:
     scene.fill(4, evenly(2000, 4))
     words = ("--set", f"live={live}")
-    first = scene.start("slow.py", *words, SECONDS_EACH="0.002")
+    first = scene.start("slow.py", *words, SECONDS_EACH="0.04")
     scene.wait_for_records(50, first)
     for _ in range(HANDOVERS):
-        second = scene.start("slow.py", *words, SECONDS_EACH="0.002")
+        second = scene.start("slow.py", *words, SECONDS_EACH="0.04")
         wait_for_members(scene, [2, 2], first, second)
+        assert scene.log.count() < len(scene.produced), "the second came after the work"
         scene.produce(evenly(1000, 4))
         scene.wait_for_records(20, second)
         second.send(signal.SIGTERM)
         ended = second.wait(within=60)
         assert ended.code == 0, ended.err
         wait_for_members(scene, [4], first)
+        assert scene.log.count() < len(scene.produced), "the second went after the work"
+    scene.hurry()
     wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything committed")
     first.send(signal.SIGTERM)
     assert first.wait(within=60).code == 0
@@ -59,7 +62,7 @@ def test_copies_that_come_and_go_hand_over_without_a_repeat(scene: Scene, live: 
 def test_when_one_of_two_copies_is_killed_the_other_takes_over(scene: Scene, live: str) -> None:
     chance = random.Random(f"two copies {live}")
     scene.fill(4, evenly(6000, 4))
-    copies = [scene.start("slow.py", *DOOMED, "--set", f"live={live}", SECONDS_EACH="0.002") for _ in range(2)]
+    copies = [scene.start("slow.py", *DOOMED, "--set", f"live={live}", SECONDS_EACH="0.01") for _ in range(2)]
     wait_for_members(scene, [2, 2], *copies)
     for copy in copies:
         scene.wait_for_records(chance.randrange(50, 400), copy)
@@ -67,6 +70,7 @@ def test_when_one_of_two_copies_is_killed_the_other_takes_over(scene: Scene, liv
     copies[0].kill()
     assert scene.marks() != scene.ends, "the kill came after the work"
     wait_for_members(scene, [4], copies[1])
+    scene.hurry()
     wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything committed by the other")
     copies[1].send(signal.SIGTERM)
     assert copies[1].wait(within=60).code == 0
@@ -141,10 +145,12 @@ def test_the_late_word_of_a_frozen_driver_does_not_count(scene: Scene, live: str
 @pytest.mark.timeout(240)
 def test_a_rebalance_that_moves_nothing_drops_no_outcome(scene: Scene) -> None:
     scene.fill(1, evenly(1500, 1))
-    first = scene.start("slow.py", "--set", "live=false", SECONDS_EACH="0.004")
+    first = scene.start("slow.py", "--set", "live=false", SECONDS_EACH="0.03")
     scene.wait_for_records(50, first)
-    second = scene.start("slow.py", SECONDS_EACH="0.004")
+    second = scene.start("slow.py", SECONDS_EACH="0.03")
     wait_for_members(scene, [0, 1], first, second)
+    assert scene.log.count() < len(scene.produced), "the rebalance came after the work"
+    scene.hurry()
     wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything committed")
     for program in (first, second):
         program.send(signal.SIGTERM)
@@ -190,12 +196,14 @@ def test_a_static_name_has_its_partitions_back_at_once_after_a_kill(scene: Scene
 def test_the_broker_led_protocol_shares_and_hands_over_too(scene: Scene) -> None:
     scene.fill(4, evenly(3000, 4))
     words = ("--set", "group_protocol=consumer")
-    copies = [scene.start("slow.py", *words, SECONDS_EACH="0.002") for _ in range(2)]
+    copies = [scene.start("slow.py", *words, SECONDS_EACH="0.02") for _ in range(2)]
     wait_for_members(scene, [2, 2], *copies)
     for copy in copies:
         scene.wait_for_records(20, copy)
     copies[0].send(signal.SIGTERM)
     assert copies[0].wait(within=60).code == 0
+    assert scene.log.count() < len(scene.produced), "it went after the work"
+    scene.hurry()
     wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything committed by the other")
     copies[1].send(signal.SIGTERM)
     assert copies[1].wait(within=60).code == 0

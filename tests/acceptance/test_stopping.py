@@ -63,6 +63,7 @@ def test_a_second_signal_ends_at_once_and_the_record_in_work_stays_open(scene: S
     assert [event.record_offset for event in scene.log.read().settled] == [0]
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(240)
 def test_work_that_outlasts_the_stop_budget_is_named_and_stays_open(scene: Scene) -> None:
     scene.fill(1, [Message(b"quick"), Message(b"frozen"), Message(b"quick")])

@@ -75,49 +75,48 @@ def fed(scene: Scene) -> Iterator[None]:
 
 
 @pytest.mark.timeout(300)
-def test_leaders_that_move_under_load_lose_and_repeat_nothing(kafka_cluster: Cluster, scene: Scene) -> None:
+def test_leaders_that_move_and_a_coordinator_that_is_killed_under_load_lose_and_repeat_nothing(
+    kafka_cluster: Cluster, scene: Scene
+) -> None:
     scene.fill(PARTITIONS, evenly(300, PARTITIONS))
-    first = Partition(scene.topic, 0)
     program = scene.start("slow.py", *PATIENT, SECONDS_EACH="0.001")
     with fed(scene):
         scene.wait_for_records(600, program)
-        planned = kafka_cluster.leader_of(first)
-        assert planned is not None
-        kafka_cluster.node(planned).shut_down()  # in order: it hands its partitions over
-        wait_until(lambda: kafka_cluster.leader_of(first) not in (planned, None), within=30, what="another leader")
-        scene.wait_for_records(scene.log.count() + 300, program)
-        kafka_cluster.node(planned).start()
-        wait_until(lambda: kafka_cluster.leader_of(first) == planned, within=60, what="its return as leader")
-        scene.wait_for_records(scene.log.count() + 300, program)
+        move_a_leader_away_and_back(kafka_cluster, scene, program)
+        wait_until(lambda: kafka_cluster.is_whole(OFFSETS), within=60, what="three nodes in sync")
+        kill_the_coordinator_between_commits(kafka_cluster, scene, program)
     wait_for_the_end(scene, program)
     stop(program)
     # No fault was noted: a record that ran twice would be a breach.
     assert scene.breaches() == []
 
 
-@pytest.mark.timeout(300)
-def test_a_coordinator_killed_between_commits_keeps_every_mark(kafka_cluster: Cluster, scene: Scene) -> None:
-    scene.fill(PARTITIONS, evenly(300, PARTITIONS))
-    program = scene.start("slow.py", *PATIENT, SECONDS_EACH="0.001")
-    with fed(scene):
-        scene.wait_for_records(600, program)
-        killed = kafka_cluster.coordinator_of(scene.group)
-        assert killed is not None
-        before = scene.marks()
-        kafka_cluster.node(killed).kill()
-        wait_until(
-            lambda: kafka_cluster.coordinator_of(scene.group) not in (killed, None),
-            within=30,
-            what="another coordinator",
-        )
-        program.wait_until(
-            lambda: all(mark > before.get(number, 0) for number, mark in scene.marks().items()),
-            within=60,
-            what="commits to the new coordinator",
-        )
-    wait_for_the_end(scene, program)
-    stop(program)
-    assert scene.breaches() == []
+def move_a_leader_away_and_back(kafka_cluster: Cluster, scene: Scene, program: Program) -> None:
+    first = Partition(scene.topic, 0)
+    planned = kafka_cluster.leader_of(first)
+    assert planned is not None
+    kafka_cluster.node(planned).shut_down()  # in order: it hands its partitions over
+    wait_until(lambda: kafka_cluster.leader_of(first) not in (planned, None), within=30, what="another leader")
+    scene.wait_for_records(scene.log.count() + 300, program)
+    kafka_cluster.node(planned).start()
+    wait_until(lambda: kafka_cluster.leader_of(first) == planned, within=60, what="its return as leader")
+    scene.wait_for_records(scene.log.count() + 300, program)
+
+
+def kill_the_coordinator_between_commits(kafka_cluster: Cluster, scene: Scene, program: Program) -> None:
+    """Every mark is kept: commits go on from where they were."""
+    killed = kafka_cluster.coordinator_of(scene.group)
+    assert killed is not None
+    before = scene.marks()
+    kafka_cluster.node(killed).kill()
+    wait_until(
+        lambda: kafka_cluster.coordinator_of(scene.group) not in (killed, None), within=30, what="another coordinator"
+    )
+    program.wait_until(
+        lambda: all(mark > before.get(number, 0) for number, mark in scene.marks().items()),
+        within=60,
+        what="commits to the new coordinator",
+    )
 
 
 @pytest.mark.timeout(300)

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 import tidegate as tg
 from tests import postgres_driver
+from tests.support import ways
 from tidegate.copies import Copy, read_headers
 from tidegate.dev.broker import Broker
 from tidegate.kafka.admin import Admin
@@ -46,6 +47,13 @@ def spark() -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+def channel(ordinary: str) -> pytest.MarkDecorator:
+    """Run with and without the live channel where proof is asked for; ordinarily in one of the two ways."""
+    known = {"live": pytest.param(True, id="live"), "plain": pytest.param(False, id="plain")}
+    first = known.pop(ordinary)
+    return pytest.mark.parametrize("live", ways(first, *known.values()))
 
 
 @dataclass

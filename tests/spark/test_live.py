@@ -66,11 +66,11 @@ def cut_all_lines() -> int:
 
 
 def test_a_channel_cut_in_the_middle_loses_and_repeats_nothing(world: World) -> None:
-    world.produce(range(1500))
+    world.produce(range(800))
     cuts: list[int] = []
 
     def cut() -> None:
-        for goal in (100, 500, 900):
+        for goal in (50, 250, 450):
             wait_until(lambda goal=goal: len(world.trail.lines()) > goal, within=60, what=f"{goal} records")  # type: ignore[misc]
             wait_until(lambda: bool(cut_all_lines()), within=30, what="a line to cut")
             cuts.append(goal)
@@ -79,16 +79,16 @@ def test_a_channel_cut_in_the_middle_loses_and_repeats_nothing(world: World) -> 
     report = world.run(world.pipeline().map(slow).sink(world.trail))
     beside.check()
     assert len(cuts) == 3, "the faults did happen"
-    assert report.settled == 1500
-    assert world.trail.offsets() == list(range(1500))
-    assert world.mark() == 1500
+    assert report.settled == 800
+    assert world.trail.offsets() == list(range(800))
+    assert world.mark() == 800
 
 
 @pytest.mark.parametrize("live", [True, False])
 def test_both_kinds_of_rounds_count_each_record_once(world: World, live: bool) -> None:
-    world.produce(range(300))
+    world.produce(range(60))
     world.settings = {"live": live}
-    assert world.run(world.pipeline().map(slow).sink(world.trail)).settled == 300
+    assert world.run(world.pipeline().map(slow).sink(world.trail)).settled == 60
 
 
 def test_a_failure_in_a_live_round_ends_the_run_soon(world: World) -> None:

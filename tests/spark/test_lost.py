@@ -11,9 +11,15 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import tidegate as tg
-from tests.spark.conftest import Beside, World
+from tests.spark.conftest import Beside, World, channel
 from tests.support import PROOF, wait_until
+from tidegate.engine import lookout, topics
 from tidegate.records import Partition
+
+
+@pytest.fixture(autouse=True)
+def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookout, "LOOK_SECONDS", 0.5)
 
 
 def take_by_retention(world: World, before: int) -> None:
@@ -90,7 +96,7 @@ def take_while_running(world: World) -> None:
     world.trail.path.with_suffix(".gate").touch()
 
 
-@pytest.mark.parametrize("live", [True, False], ids=["live", "plain"])
+@channel("plain")
 def test_a_run_goes_on_after_retention_took_what_it_had_not_read_yet(world: World, live: bool) -> None:
     world.settings = {"live": live}
 
@@ -268,7 +274,10 @@ def test_a_topic_made_anew_with_fewer_partitions_goes_on_with_those_it_has(make_
     assert (report.lost, report.lost_uncounted) == (0, ())
 
 
-def test_a_topic_that_is_deleted_for_good_ends_the_run_and_names_it(world: World) -> None:
+def test_a_topic_that_is_deleted_for_good_ends_the_run_and_names_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "GONE_SECONDS", 3.0)
     world.produce(range(3))
 
     def delete() -> None:

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.spark.conftest import World
-
-CHANNEL = [pytest.param(True, id="live"), pytest.param(False, id="plain")]
+from tests.spark.conftest import World, channel
+from tests.support import PROOF
 
 
 class Spans:
@@ -63,8 +62,9 @@ def slow_sink(spans: Spans, kind: str, seconds: float) -> Callable[[Any], Any]:
     return write if kind == "threads" else write_async
 
 
-@pytest.mark.parametrize("live", CHANNEL)
-@pytest.mark.parametrize("kind", ["threads", "loop"])
+@pytest.mark.parametrize(
+    ("kind", "live"), [("threads", True), ("loop", False), *([("threads", False), ("loop", True)] if PROOF else ())]
+)
 def test_records_are_worked_on_side_by_side_and_all_are_settled_once(
     make_world: Callable[..., World], spans: Spans, kind: str, live: bool
 ) -> None:
@@ -106,7 +106,7 @@ def test_what_must_not_overlap_does_not_retries_included(
             assert began >= ended, "one after the other"
 
 
-@pytest.mark.parametrize("live", CHANNEL)
+@channel("live")
 def test_a_slow_record_holds_no_other_and_stays_open_until_it_is_through(
     world: World, spans: Spans, live: bool
 ) -> None:

@@ -16,7 +16,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client 
 import tidegate as tg
 from tests.spark.conftest import Beside, World
 from tests.support import wait_until, ways
+from tidegate.engine import lookout, topics
 from tidegate.records import Partition
+
+
+@pytest.fixture(autouse=True)
+def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookout, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(lookout, "EXPAND_SECONDS", 1.5)
+    monkeypatch.setattr(topics, "GONE_SECONDS", 3.0)
 
 
 def write(world: World, topic: str, *values: str, partition: int = 0) -> None:

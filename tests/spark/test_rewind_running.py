@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 import tidegate as tg
-from tests.spark.conftest import Beside, World
+from tests.spark.conftest import Beside, World, channel
 from tests.spark.test_to_postgres import Database, database
 from tests.support import wait_until
 from tidegate.kafka.commits import read_commits
@@ -47,7 +47,7 @@ def _replay_of(world: World, partition: int) -> int:
     return decode(found.mark, found.metadata, Home(world.group, "", partition, "")).position.replay
 
 
-@pytest.mark.parametrize("live", [True, False], ids=["live", "plain"])
+@channel("plain")
 def test_a_partition_goes_back_alone_and_its_records_come_again_once(
     make_world: Callable[..., World], live: bool
 ) -> None:
@@ -112,7 +112,7 @@ def test_a_place_that_is_not_retained_begins_where_the_log_does_and_strangers_ar
     assert world.trail.offsets() == list(range(20))
 
 
-@pytest.mark.parametrize("live", [True, False], ids=["live", "plain"])
+@channel("live")
 def test_a_run_that_rests_begins_nothing_and_stays_a_member(world: World, live: bool) -> None:
     world.settings |= {"live": live, "commit_every": "1s"}
     world.produce(range(10))

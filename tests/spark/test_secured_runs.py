@@ -16,6 +16,7 @@ from tests.acceptance.program import Program, tidegate
 from tests.secured import KEY_PASSWORD, PASSWORD, USER, Secured, secured_broker, unsecured_token
 from tests.spark.conftest import Trail
 from tests.support import wait_until
+from tidegate.engine import marks as finding
 from tidegate.kafka.admin import Admin
 from tidegate.records import Partition
 
@@ -91,6 +92,12 @@ def test_the_right_to_read_the_topic_and_the_group_is_enough(
 
     assert report.marks == {Partition(topic, 0): len(RECORDS)}
     assert trail.offsets() == list(range(len(RECORDS)))
+
+
+@pytest.fixture
+def soon_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that cannot be read end the run soon: nothing here will make them readable."""
+    monkeypatch.setattr(finding, "UNREAD_SECONDS", 1.0)
 
 
 def refused_run(kafka: tg.Kafka, topic: str, spark: SparkSession, trail: Trail) -> tg.BrokerRefused:
@@ -171,6 +178,7 @@ def test_a_group_that_is_not_ours_to_join_stops_the_run_and_moves_nothing(
     assert Admin(secured.plain).committed(topic) == marks
 
 
+@pytest.mark.usefixtures("soon_unread")
 def test_records_that_are_not_ours_to_read_stop_the_run_and_move_nothing(
     secured: Secured, spark: SparkSession, topic: str, tmp_path: Path
 ) -> None:
@@ -186,6 +194,7 @@ def test_records_that_are_not_ours_to_read_stop_the_run_and_move_nothing(
     assert Admin(secured.plain).committed(topic) == marks
 
 
+@pytest.mark.usefixtures("soon_unread")
 def test_a_token_source_that_fails_in_the_workers_stops_the_run_and_moves_nothing(
     secured: Secured, spark: SparkSession, topic: str, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import tidegate as tg
 from tests.postgres_server import Server
-from tests.spark.conftest import Beside, World
+from tests.spark.conftest import Beside, World, channel
 from tests.support import wait_until
 from tidegate.records import Partition
 
@@ -58,7 +58,7 @@ def pipeline(world: World, database: Database) -> tg.Pipeline:
     return world.pipeline().map(tg.json).map(as_row).sink(sink(database))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("live", [True, False], ids=["live", "plain"])
+@channel("plain")
 def test_every_record_has_its_row_and_the_group_follows_the_table(world: World, database: Database, live: bool) -> None:
     world.settings["live"] = live
     world.produce(range(3000))
