@@ -154,7 +154,7 @@ class Attack:
         struck.told = f"Java {javas} of process {program.pid}"
 
     def _freeze(self, struck: Struck, trial: Trial, program: Program, seconds: float) -> None:
-        trial.log.fault("driver_frozen", lasts_seconds=seconds + _GRACE_SECONDS, frozen=program.pid)
+        trial.log.fault("driver_frozen", driver=program.pid, lasts_seconds=seconds + _GRACE_SECONDS)
         program.send(signal.SIGSTOP)
         struck.happened = False
 
