@@ -216,9 +216,9 @@ class Pipeline:
     ) -> Report:
         """Run until stopped by a signal or a failed record, or until caught up; return the report.
 
-        `until="caught-up"` reads where the topics end once, at the start, and returns when the group, this
-        process or another, has committed everything before, in the retry topics too; with `retries="leave"` it does
-        not wait for those: a later run takes them up. `spark` runs on your session instead of an own one.
+        `until="caught-up"` reads where the topics end once, at the start, and returns when the group has
+        committed everything before, by this process or another, in the retry topics too; with `retries="leave"`
+        it does not wait for those: a later run takes them up. `spark` runs on your session instead of an own one.
         `settings` outrank the environment and the file for this run. `control` is a `tg.Control()` of yours: through
         it another thread sees what the run does, and lets it rest, go on, rewind or end.
         """
