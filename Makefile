@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
 HALVES ?= 2
-PROOF := $(addprefix tests/acceptance/test_, kills.py group.py commits_disturbed.py revoke.py failures.py parallel.py exactly_once.py cluster.py frames.py) \
+PROOF := $(addprefix tests/acceptance/test_, kills.py killed_at_steps.py group.py commits_disturbed.py revoke.py failures.py parallel.py exactly_once.py cluster.py frames.py) \
 	tests/postgres/test_crashes.py $(addprefix tests/spark/test_, patterns.py lost.py)
 # What takes longest comes first, so that both halves end at about the same time.
 REST := tests/acceptance tests/spark tests/docs tests/broker tests/browser tests/web tests/postgres
