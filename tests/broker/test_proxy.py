@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.support import broker_behind_proxy, wait_until
@@ -18,7 +18,7 @@ from tidegate.kafka.admin import Admin
 from tidegate.kafka.connection import Kafka
 from tidegate.ops.produce import Message, produce
 from tidegate.records import Partition
-from tidegate.testing import Delay, KafkaProxy, RefuseCommits
+from tidegate.testing import Delay, DelayAnswers, KafkaProxy, RefuseCommits
 from tidegate.testing.requests import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH
 
 TOPICS = ("a", "b")
@@ -83,6 +83,52 @@ def test_a_delayed_commit_arrives_later_and_one_that_is_let_go_at_once(proxy: Ka
         consumer.commit(offsets=[TopicPartition("a", 0, 3)], asynchronous=True)
         wait_until(lambda: delay.is_holding, within=10, what="a commit is held")
     wait_until(lambda: not delay.is_holding, within=10, what="it is let go")
+
+
+def test_a_refused_commit_in_a_transaction_is_refused_for_each_partition_and_never_stored(
+    proxy: KafkaProxy, consumer: Consumer, request: pytest.FixtureRequest
+) -> None:
+    assert set(commit(consumer, 3).values()) == {None}
+    producer = Producer({"bootstrap.servers": proxy.bootstrap, "transactional.id": request.node.name})
+    producer.init_transactions(20)
+
+    def commit_inside(mark: int) -> None:
+        producer.begin_transaction()
+        places = [TopicPartition(topic, number, mark, "a word") for topic in TOPICS for number in (0, 1)]
+        producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), 20)
+        producer.commit_transaction(20)
+
+    with proxy.under(RefuseCommits(KafkaError.UNKNOWN_MEMBER_ID)) as refusal:
+        with pytest.raises(KafkaException) as refused:
+            commit_inside(5)
+        assert refused.value.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID
+    assert refusal.struck == 1
+    producer.abort_transaction(20)
+    assert marks(proxy, request.node.name) == {3}
+    commit_inside(7)
+    wait_until(lambda: marks(proxy, request.node.name) == {7}, within=10, what="the end of the transaction is written")
+
+
+def test_a_commit_whose_answer_is_held_is_done_and_its_answer_comes_later_or_is_lost_in_a_cut(
+    proxy: KafkaProxy, consumer: Consumer, request: pytest.FixtureRequest
+) -> None:
+    assert set(commit(consumer, 1).values()) == {None}
+    with ThreadPoolExecutor(1) as threads:
+        with proxy.under(DelayAnswers([OFFSET_COMMIT], seconds=3600.0)) as held:
+            answer = threads.submit(commit, consumer, 2)
+            wait_until(lambda: held.is_holding, within=10, what="an answer on its way")
+            assert marks(proxy, request.node.name) == {2}, "the broker has done it"
+            assert not answer.done()
+        assert set(answer.result(20).values()) == {None}
+        assert (held.struck, held.is_holding) == (1, False)
+
+        with proxy.under(DelayAnswers([OFFSET_COMMIT], seconds=3600.0)) as lost:
+            answer = threads.submit(commit, consumer, 3)
+            wait_until(lambda: lost.is_holding, within=10, what="an answer on its way")
+            assert marks(proxy, request.node.name) == {3}, "the broker has done it"
+            assert proxy.cut() > 0
+            wait_until(lambda: lost.struck > 1, within=30, what="the client, which heard nothing, asks again")
+        assert set(answer.result(20).values()) == {None}
 
 
 def test_clients_come_back_after_a_cut(proxy: KafkaProxy, consumer: Consumer) -> None:

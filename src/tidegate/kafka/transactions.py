@@ -136,13 +136,15 @@ class Transactions(Store):
 
         The client goes wrong once after a transaction in which the broker refused a record: it has counted that
         record. The abort makes it ask for a new epoch of its own, which it gets only if nobody has its name by now.
+        Where all outputs were delivered its commit may have been asked for, and done: done again, they are there twice.
         """
         is_aborted = _abort(producer)
         with contextlib.suppress(KafkaException):  # a fenced producer says so here once more
             producer.poll(0)  # what was not delivered, and why
         if not is_aborted:
             self.discard()
-        return is_aborted and problem.code() in _LOST_COUNT and not self._refusals()
+        was_cut_short = bool(self._undelivered) and not self._refusals()
+        return is_aborted and was_cut_short and problem.code() in _LOST_COUNT
 
     def _refusals(self) -> list[tuple[KafkaError, Outgoing]]:
         return [one for one in self._undelivered if one[0].code() in _REFUSED | _MAY_PASS]

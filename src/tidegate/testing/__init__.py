@@ -33,7 +33,7 @@ from tidegate.testing.faults import (
 )
 from tidegate.testing.laws import check_laws
 from tidegate.testing.programs import Program
-from tidegate.testing.proxy import Delay, Disturbance, HideBrokers, KafkaProxy, RefuseCommits
+from tidegate.testing.proxy import Delay, DelayAnswers, Disturbance, HideBrokers, KafkaProxy, RefuseCommits
 from tidegate.testing.record_log import Entries, Event, Fault, RecordLog, Rewind
 from tidegate.testing.schedule import Due, Schedule
 from tidegate.testing.stage import Stage
@@ -51,6 +51,7 @@ __all__ = [
     "CutConnections",
     "CutPower",
     "Delay",
+    "DelayAnswers",
     "DelayRequests",
     "DeleteSettled",
     "DenyCommits",

@@ -89,7 +89,7 @@ class DelayRequests(PlannedFault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenyCommits(PlannedFault):
-    """The broker refuses commits, as a coordinator does that is loading."""
+    """The broker refuses commits, those in transactions too, as a coordinator does that is loading."""
 
     seconds: float = 3.0
 

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Collection, Iterator
 from typing import Self, TypeVar
 
-from tidegate.testing.requests import METADATA, OFFSET_COMMIT, Request, read_request, refused_commit, without_brokers
+from tidegate.testing.requests import METADATA, Request, is_commit, read_request, refused_commit, without_brokers
 
 HOST = "127.0.0.1"
 
@@ -52,11 +52,8 @@ class Disturbance:
             self.struck += 1
 
 
-class Delay(Disturbance):
-    """Requests of these api keys reach the broker so many seconds later.
-
-    Those behind them on the same connection wait too, heartbeats included, as they do at a slow broker.
-    """
+class _Holding(Disturbance):
+    """Something that keeps requests of some kinds waiting, or their answers."""
 
     def __init__(self, api_keys: Collection[int], *, seconds: float) -> None:
         super().__init__()
@@ -66,26 +63,43 @@ class Delay(Disturbance):
 
     @property
     def is_holding(self) -> bool:
-        """Whether a request waits in this moment."""
+        """Whether one waits in this moment."""
         return self._held > 0
 
-    def meet(self, request: Request) -> bytes | None:
-        """Hold the request back, then pass it on."""
-        if request.api_key in self._api_keys and not self._is_over.is_set():
-            self._strike()
-            self._hold()
-        return None
-
-    def _hold(self) -> None:
+    def _hold(self, request: Request) -> None:
+        if request.api_key not in self._api_keys or self._is_over.is_set():
+            return
         with self._lock:
+            self.struck += 1
             self._held += 1
         self._is_over.wait(self._seconds)
         with self._lock:
             self._held -= 1
 
 
+class Delay(_Holding):
+    """Requests of these api keys reach the broker so many seconds later; never, where they are cut off meanwhile.
+
+    Those behind them on the same connection wait too, heartbeats included, as they do at a slow broker.
+    """
+
+    def meet(self, request: Request) -> bytes | None:
+        """Hold the request back, then pass it on."""
+        self._hold(request)
+        return None
+
+
+class DelayAnswers(_Holding):
+    """The broker does what these api keys ask for; its answers come so many seconds later, or are lost in a cut."""
+
+    def amend(self, request: Request, answer: bytes) -> bytes:
+        """Hold the answer back, then pass it on."""
+        self._hold(request)
+        return answer
+
+
 class RefuseCommits(Disturbance):
-    """Commits are answered with this error of Kafka's; the broker never sees them."""
+    """Commits, those in transactions too, are answered with this error of Kafka's; the broker never sees them."""
 
     def __init__(self, error: int) -> None:
         super().__init__()
@@ -93,7 +107,7 @@ class RefuseCommits(Disturbance):
 
     def meet(self, request: Request) -> bytes | None:
         """Refuse a commit, pass everything else on."""
-        if request.api_key != OFFSET_COMMIT or self._is_over.is_set():
+        if not is_commit(request) or self._is_over.is_set():
             return None
         self._strike()
         return refused_commit(request, self._error)

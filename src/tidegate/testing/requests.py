@@ -13,12 +13,17 @@ OFFSET_COMMIT = 8
 """The api key of commits."""
 OFFSET_FETCH = 9
 """The api key of the question what is committed."""
+END_TXN = 26
+"""The api key of the end of a transaction: commit or abort."""
+TXN_OFFSET_COMMIT = 28
+"""The api key of commits inside a transaction."""
 
 COORDINATOR_LOAD_IN_PROGRESS = 14
 ILLEGAL_GENERATION = 22
+UNKNOWN_MEMBER_ID = 25
 REBALANCE_IN_PROGRESS = 27
 
-_COMPACT_COMMITS = range(8, 11)
+_COMPACT_COMMITS = {OFFSET_COMMIT: range(8, 11), TXN_OFFSET_COMMIT: range(3, 6)}
 _COMPACT_METADATA = range(9, 14)
 _COMMITS_BY_TOPIC_ID = 10
 
@@ -40,19 +45,32 @@ def read_request(frame: bytes) -> Request:
     return Request(api_key, version, correlation_id, frame)
 
 
+def is_commit(request: Request) -> bool:
+    """Whether it stores marks of a group, by itself or inside a transaction."""
+    return request.api_key in _COMPACT_COMMITS
+
+
 def refused_commit(request: Request, error: int) -> bytes:
-    """Return the answer that refuses each partition of a commit. The versions that today's clients send: 8 to 10."""
-    if request.version not in _COMPACT_COMMITS:
-        raise NotImplementedError(f"commits of version {request.version} cannot be refused, only those of 8 to 10")
+    """Return the answer that refuses each partition of a commit. The versions that today's clients send."""
+    known = _COMPACT_COMMITS[request.api_key]
+    if request.version not in known:
+        raise NotImplementedError(
+            f"commits of version {request.version} cannot be refused, only those of {known[0]} to {known[-1]}"
+        )
     words = _Words(request.frame)
     words.take(8)  # api key, version, correlation id
     words.take(max(0, words.number(">h")))  # the client's name
     words.skip_tags()
+    if request.api_key == TXN_OFFSET_COMMIT:
+        words.text()  # transactional id
     words.text()  # group
+    if request.api_key == TXN_OFFSET_COMMIT:
+        words.take(8 + 2)  # producer, its epoch
     words.take(4)  # generation
     words.text()  # member
     words.text()  # instance
-    topics = [_refused_topic(words, request.version, error) for _ in range(words.count())]
+    has_ids = request.api_key == OFFSET_COMMIT and request.version >= _COMMITS_BY_TOPIC_ID
+    topics = [_refused_topic(words, error, has_id=has_ids) for _ in range(words.count())]
     start = struct.pack(">ibi", request.correlation_id, 0, 0)  # no tags, no throttling
     return start + _array(topics) + b"\0"
 
@@ -74,8 +92,8 @@ def without_brokers(request: Request, answer: bytes) -> bytes:
     return start + b"\0" + throttle + _array([]) + words.rest()
 
 
-def _refused_topic(words: _Words, version: int, error: int) -> bytes:
-    name = words.take(16) if version >= _COMMITS_BY_TOPIC_ID else words.text()
+def _refused_topic(words: _Words, error: int, *, has_id: bool) -> bytes:
+    name = words.take(16) if has_id else words.text()
     partitions = []
     for _ in range(words.count()):
         partitions.append(words.take(4) + struct.pack(">hb", error, 0))
