@@ -272,6 +272,15 @@ def test_a_copy_that_does_not_end_in_good_order_is_a_surprise(
     assert trial.copies == []
 
 
+def test_a_copy_that_was_struck_just_before_it_was_told_to_stop_may_end_as_it_likes(
+    make_trial: Callable[..., Trial],
+) -> None:
+    trial = make_trial("sys.exit(1)")
+    trial.may_end(trial.copies[0])
+    trial.stop()
+    assert trial.surprises == []
+
+
 def test_a_copy_that_loses_its_partitions_by_itself_is_a_surprise(make_trial: Callable[..., Trial]) -> None:
     lose = "print(json.dumps({'time': now, 'action': 'lost', 'message': 'partitions lost: t[3]'}), file=sys.stderr)"
     code = f"now = datetime.datetime.now(datetime.UTC).isoformat(); {lose}\n"

@@ -133,8 +133,8 @@ class Trial:
     def stop(self, within: float = 90.0) -> None:
         """Let all copies end in good order; whatever is left then is killed."""
         for program in self.copies:
-            self.may_end(program)
-            self._told_to_stop.add(program.pid)
+            # One that was struck a moment ago ends as it may.
+            self._told_to_stop |= {program.pid} - self._may_end
             program.send(signal.SIGTERM)
         deadline = time.monotonic() + within
         for program in self.copies:
@@ -188,12 +188,13 @@ class Trial:
             self.surprises.append(f"process {program.pid} ended with {program.code}: {_last_words(program)}")
 
     def _was_to_end(self, program: Program) -> bool:
+        if program.pid in self._may_end:
+            return True
         if program.pid in self._told_to_stop:
             # One that has not joined yet has nothing to finish, and ends by the signal.
             return program.code == 0 or (program.code == -signal.SIGTERM and not _has_joined(program))
         # One that finds no broker when it starts ends and says so, and whoever keeps it tries again.
-        found_no_broker = program.code == 1 and not _has_joined(program) and _SILENCE.search(program.err) is not None
-        return program.pid in self._may_end or found_no_broker
+        return program.code == 1 and not _has_joined(program) and _SILENCE.search(program.err) is not None
 
     def _look_for_losses(self) -> None:
         causes = self._causes()
