@@ -30,6 +30,8 @@ END = BEFORE + MORE
 STANDS_AT = BEFORE + 1
 """The record of partition 0 at which it stands still."""
 ENDLESS = 3600.0
+PATIENT = ("--set", "timeout=150s", "--set", "stop_budget=160s", "--set", "stall_after=600s")
+"""Nobody gives up what stands still here, however slow the machine."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,7 @@ def start(scene: Scene, *words: str, **environment: str) -> Program:
     """Start a program that stands behind the first records, and knows that this is committed."""
     scene.fill(PARTITIONS, evenly(PARTITIONS * BEFORE, PARTITIONS))
     history = ("--set", f"history={history_of(scene)}", "--set", "history_every=200ms")
-    program = scene.start("steps.py", *history, *words, SIGN=str(scene.folder / "sign"), **environment)
+    program = scene.start("steps.py", *PATIENT, *history, *words, SIGN=str(scene.folder / "sign"), **environment)
     program.wait_until(lambda: heard(scene) == scene.ends, within=120, what="the first records committed")
     return program
 
@@ -119,7 +121,7 @@ def behind(marks: dict[int, int]) -> Places:
     return [(number, at) for number in range(PARTITIONS) for at in range(marks[number], END)]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_killed_after_reading_nothing_has_run_and_nothing_runs_twice(scene: Scene) -> None:
     first = start(scene, *DOOMED, **standing_at("read"))
     stand_still(scene, first, {0: STANDS_AT, 1: END})
@@ -131,7 +133,7 @@ def test_killed_after_reading_nothing_has_run_and_nothing_runs_twice(scene: Scen
     assert twice(scene, "began") == twice(scene, "settled") == []
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_killed_after_its_functions_ran_they_run_again_and_the_sink_gets_the_record_once(scene: Scene) -> None:
     first = start(scene, *DOOMED, **standing_at("ran"))
     stand_still(scene, first, {0: STANDS_AT, 1: END})
@@ -144,7 +146,7 @@ def test_killed_after_its_functions_ran_they_run_again_and_the_sink_gets_the_rec
     assert twice(scene, "settled") == []
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 @channel("plain")
 def test_killed_when_the_sink_has_a_record_exactly_those_from_the_mark_to_it_run_again(scene: Scene, live: str) -> None:
     first = start(scene, *DOOMED, "--set", f"live={live}", **standing_at("settled"))
@@ -160,7 +162,7 @@ def test_killed_when_the_sink_has_a_record_exactly_those_from_the_mark_to_it_run
     assert twice(scene, "began") == twice(scene, "settled") == from_the_mark_to_it
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 @channel("plain")
 def test_killed_before_its_commit_reached_the_broker_exactly_what_was_settled_since_the_last_runs_again(
     scene: Scene, proxy: KafkaProxy, live: str
@@ -180,7 +182,7 @@ def test_killed_before_its_commit_reached_the_broker_exactly_what_was_settled_si
     assert twice(scene, "began") == twice(scene, "settled") == behind(before)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_killed_before_it_heard_that_its_commit_was_taken_nothing_below_the_mark_runs_again(
     scene: Scene, proxy: KafkaProxy
 ) -> None:
@@ -200,7 +202,7 @@ def test_killed_before_it_heard_that_its_commit_was_taken_nothing_below_the_mark
     assert twice(scene, "began") == twice(scene, "settled") == behind(marks)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_killed_after_its_commit_was_answered_nothing_runs_again_and_latest_is_not_chosen_anew(scene: Scene) -> None:
     first = start(scene, *DOOMED, STARTING="latest")
     scene.produced.clear()  # latest was behind them
