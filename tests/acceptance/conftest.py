@@ -40,7 +40,7 @@ class Scene:
     programs: list[Program] = field(default_factory=list)
     produced: set[tuple[str, int, int]] = field(default_factory=set)
     stays_connected: bool = True
-    """One client asks all that a test asks. Where connections are disturbed, its own would be among them."""
+    """One client asks all that a test asks. Where brokers or connections go, its own would be among them, and wait."""
 
     @property
     def topic(self) -> str:
@@ -82,6 +82,10 @@ class Scene:
     def hurry(self) -> None:
         """What was to happen to `slow.py` has happened: the rest of its records takes no time."""
         Path(f"{self.log.path}.hurry").touch()
+
+    def take_time(self) -> None:
+        """What comes next is to find `slow.py` at work again."""
+        Path(f"{self.log.path}.hurry").unlink()
 
     def start(self, app: Path | str, *words: str, **environment: str) -> Program:
         """Start `tidegate run` on an app of the folder beside this file, or on one by its path."""

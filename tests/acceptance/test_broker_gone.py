@@ -15,7 +15,7 @@ from tidegate.dev.broker import Broker
 @pytest.mark.timeout(240)
 def test_a_stop_ends_a_run_whose_broker_is_gone(tmp_path: Path) -> None:
     with Broker(tmp_path / "broker") as own:
-        scene = Scene(own.bootstrap, tmp_path, new_name())
+        scene = Scene(own.bootstrap, tmp_path, new_name(), stays_connected=False)
         scene.fill(2, evenly(400, 2))
         program = scene.start("slow.py", SECONDS_EACH="0.002")
         scene.wait_for_records(100, program)

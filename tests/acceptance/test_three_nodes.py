@@ -34,7 +34,7 @@ PATIENT = ("--set", "session_timeout=5m")
 @pytest.fixture
 def scene(kafka_cluster: Cluster, tmp_path: Path) -> Iterator[Scene]:
     """A scene on three nodes; what a test ended is there again after it."""
-    made = Scene(kafka_cluster.bootstrap, tmp_path, new_name())
+    made = Scene(kafka_cluster.bootstrap, tmp_path, new_name(), stays_connected=False)
     yield made
     made.clean_up()
     kafka_cluster.start()
