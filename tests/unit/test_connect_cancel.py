@@ -35,7 +35,8 @@ class Session:
 
     version, is_stopped, client = "4", False, Client()
 
-    def __init__(self) -> None:
+    def __init__(self, says: str = "[OPERATION_CANCELED] Operation has been canceled.") -> None:
+        self.says = says
         self.sent: list[str] = []
         self.interrupts: list[list[str]] = []
         self.ran: list[str] = []
@@ -62,7 +63,7 @@ class Session:
         assert self.may_arrive.wait(WAIT_SECONDS)
         interrupted = self._known[name] = threading.Event()
         if interrupted.wait(4 * spark_connect.INTERRUPT_AGAIN_SECONDS):
-            raise RuntimeError("[OPERATION_CANCELED] Operation has been canceled.")
+            raise RuntimeError(self.says)
         self.ran.append(name)
 
     # --- what else is asked of a session, and says nothing here
@@ -131,8 +132,14 @@ def nobody_interrupts() -> bool:
     return not any(one.name == "cancel" for one in threading.enumerate())
 
 
-def test_an_interrupt_that_overtakes_its_round_is_sent_again_until_the_round_is_back(lane: ThreadPoolExecutor) -> None:
-    session = Session()
+ENDINGS = ["[OPERATION_CANCELED] Operation has been canceled.", "java.lang.InterruptedException"]
+
+
+@pytest.mark.parametrize("says", ENDINGS)
+def test_an_interrupt_that_overtakes_its_round_is_sent_again_until_the_round_is_back(
+    lane: ThreadPoolExecutor, says: str
+) -> None:
+    session = Session(says)
     spark = opened(session)
     round_ = begin(spark, lane, OVERTAKEN)
     assert session.is_sent.wait(WAIT_SECONDS)

@@ -133,7 +133,10 @@ class ConnectSpark(Spark):
         try:
             answers: list[bytes] = self._run(task, job, 1)
         except Exception as error:
-            raise self.cause(error) from error
+            cause = self.cause(error)
+            # How an interrupted operation ends depends on how far it was: not always does it say so.
+            is_cancelled = name in self._cancelled and not isinstance(cause, SparkFailed)
+            raise (RoundDied("it was cancelled") if is_cancelled else cause) from error
         if len(answers) != 1:
             raise RoundDied("the round's task gave no answer")
         return answers[0]
