@@ -8,6 +8,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 if TYPE_CHECKING:
+    from xdist.remote import Producer
     from xdist.workermanage import WorkerController
 
 
@@ -21,6 +22,6 @@ class FromBothEnds(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist sh
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config) -> LoadFileScheduling | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     """Deal files this way, and leave every other way of dealing tests as it is."""
-    return FromBothEnds(config) if config.getoption("dist") == "loadfile" else None
+    return FromBothEnds(config, log) if config.getoption("dist") == "loadfile" else None
