@@ -47,7 +47,7 @@ SPEAK = (
 )
 SLEEP = "import time; time.sleep(60)"
 CHILD = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); "
-UP = "print('up', file=sys.stderr, flush=True); time.sleep(60)"
+UP = "import sys, time; print('up', file=sys.stderr, flush=True); time.sleep(60)"
 
 
 @pytest.fixture
@@ -279,6 +279,21 @@ def test_a_copy_that_was_struck_just_before_it_was_told_to_stop_may_end_as_it_li
     trial.may_end(trial.copies[0])
     trial.stop()
     assert trial.surprises == []
+
+
+@pytest.mark.parametrize(("is_taken_away", "surprises"), [(True, 0), (False, 1)])
+def test_a_copy_that_starts_while_its_database_is_taken_away_may_end(
+    make_trial: Callable[..., Trial], tmp_path: Path, is_taken_away: bool, surprises: int
+) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(UP, encoding="utf-8")
+    taken: list[bool] = []
+    code = "print('PostgreSQL cannot be reached', file=sys.stderr); sys.exit(1)"
+    trial = make_trial(code, app=app, sink_away=taken.append if is_taken_away else None)
+    assert trial.copies[0].ended_within(20) == 1
+    trial.copies[0].hear_out()
+    trial.keep()
+    assert (len(trial.surprises), trial.lives) == (surprises, 1), "whoever keeps it tries again"
 
 
 def test_a_copy_that_loses_its_partitions_by_itself_is_a_surprise(make_trial: Callable[..., Trial]) -> None:

@@ -38,6 +38,8 @@ _QUICK = (f"{_SESSION}6s", "commit_every=1s", "history_every=1s", "log_format=js
 _CACHE = "TIDEGATE_CACHE"
 _SILENCE = re.compile(r"Kafka at \S+ does not answer|no answer came from Kafka")
 """What a run says that cannot begin without a broker."""
+_SINK_AWAY = re.compile(r"PostgreSQL cannot be reached")
+"""What a run says that cannot begin without its database."""
 _NAP_SECONDS = 0.5
 
 
@@ -193,8 +195,10 @@ class Trial:
         if program.pid in self._told_to_stop:
             # One that has not joined yet has nothing to finish, and ends by the signal.
             return program.code == 0 or (program.code == -signal.SIGTERM and not _has_joined(program))
-        # One that finds no broker when it starts ends and says so, and whoever keeps it tries again.
-        return program.code == 1 and not _has_joined(program) and _SILENCE.search(program.err) is not None
+        # One that finds no broker when it starts, or no database where a trial takes that away, ends and says so, and
+        # whoever keeps it tries again.
+        away = [_SILENCE] if self.subject.sink_away is None else [_SILENCE, _SINK_AWAY]
+        return program.code == 1 and not _has_joined(program) and any(one.search(program.err) for one in away)
 
     def _look_for_losses(self) -> None:
         causes = self._causes()
