@@ -207,14 +207,16 @@ class Board:
                 out_of_log.append(item.partition)
         return Accepted(tuple(failures), tuple(out_of_log), tuple(dropped))
 
-    def bury(self, lane: int, round_number: int, why: str, now: float = 0.0) -> list[Failure]:
+    def bury(
+        self, lane: int, round_number: int, why: str, now: float = 0.0, *, has_begun: bool = True
+    ) -> list[Failure]:
         """A round died without an outcome. Return the records that are to blame for certain.
 
         The next round on each of them runs it no more, but does with it what the policy says.
         """
         lease = self._land(lane, round_number)
         failures = []
-        for item in lease.partitions if lease is not None else ():
+        for item in lease.partitions if lease is not None and has_begun else ():
             owned = self._owned.get(item.partition)
             if owned is not None and owned.epoch == item.epoch and owned.position is not None:
                 owned.count_death(alone=lease is not None and lease.limits.records == 1)

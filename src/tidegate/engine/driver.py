@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 from tidegate.beside import THIS_MACHINE, Beside
 from tidegate.engine.backing import ShutOut
+from tidegate.engine.births import Births
 from tidegate.engine.board import Board
 from tidegate.engine.cancelled import ZOMBIE_SECONDS, Cancelled
 from tidegate.engine.committer import Committer
@@ -26,7 +27,7 @@ from tidegate.engine.lookout import Looked, Sight
 from tidegate.engine.marks import MarksFound
 from tidegate.engine.owned import Accepted
 from tidegate.engine.rewinder import MovesReady, RewindAsked
-from tidegate.engine.spark import RoundDied
+from tidegate.engine.spark import NeverBegan, RoundDied
 from tidegate.engine.tally import Tally
 from tidegate.engine.topics import Topics
 from tidegate.engine.wording import broken, deleted, died, names, replaced, stalled
@@ -69,7 +70,7 @@ class Driver:
         self._is_stopping = False
         self._has_joined = False
         self._has_new_list = False
-        self._cancelled = Cancelled()
+        self._cancelled, self._births = Cancelled(), Births()
         self._fatal: TidegateError | None = None
         self._unfinished: tuple[Partition, ...] = ()
         self._ended_at = datetime.now(UTC)
@@ -240,6 +241,7 @@ class Driver:
         self._tally.count(outcome, is_final=True)
         if self._helpers.purse is not None:
             self._helpers.purse.close(lease.round, outcome.spent)
+        self._births.went_well()
         self._take_in(self._board.accept(outcome, self._now()))
         if outcome.broken is not None:
             self._end_with(broken(outcome.broken, outcome.cure))
@@ -282,9 +284,12 @@ class Driver:
         if lease.lane in self._cancelled:
             self._cancelled.ended(lease, self._now(), is_shut_out=is_shut_out)
             return
-        blamed = self._board.bury(lease.lane, lease.round, str(error), self._now())
+        has_begun = not isinstance(error, NeverBegan)
+        blamed = self._board.bury(lease.lane, lease.round, str(error), self._now(), has_begun=has_begun)
+        if not has_begun and (hopeless := self._births.failed(str(error))) is not None:
+            self._end_with(hopeless)
         if isinstance(error, RoundDied):
-            logger.warning(died(lease, error), extra={"action": "round_died"})
+            logger.warning(died(lease, error, has_begun=has_begun), extra={"action": "round_died"})
         else:
             self._end_with(
                 error if isinstance(error, TidegateError) else broken(str(error), getattr(error, "cure", ""))

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.class_archives import start_sooner
-from tidegate.engine.masters import refuse_silent_master
+from tidegate.engine.masters import refuse_silent_master, refuse_unknown_master
 from tidegate.engine.scratch import scratch_folder
 from tidegate.engine.shipping import own_paths
-from tidegate.engine.wording import lacking, last_line, root_cause
+from tidegate.engine.wording import lacking, last_line, no_worker, root_cause
 from tidegate.errors import SettingsError, SparkFailed
 from tidegate.frames import is_over_connect
 from tidegate.java import find_java, small_options
-from tidegate.machine import choose_worker_python, is_submitted, spark_home, spark_remote
+from tidegate.machine import choose_worker_python, is_submitted, spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +35,10 @@ Task = Callable[[bytes, int], tuple[bytes, bool]]
 
 class RoundDied(Exception):
     """The round ended without an outcome: its worker died or the job was cancelled."""
+
+
+class NeverBegan(RoundDied):
+    """Spark could not start a Python worker for the round: nothing of it ran, and no record is to blame."""
 
 
 class RoundBroken(Exception):
@@ -201,13 +205,14 @@ class Spark:
         """Tell a dead worker from a task that cannot start and from a Spark that is gone."""
         from pyspark.errors import PythonException  # noqa: PLC0415  # slow to import, needed on failure only
 
-        if (missing := _NO_PYTHON.search(str(error))) is not None:
+        text = str(error)
+        if (missing := _NO_PYTHON.search(text)) is not None:
             return RoundBroken(f"there is no Python at {missing.group(1)}", _WORKER_PYTHON)
         if isinstance(error, PythonException):
-            return RoundBroken(*lacking(str(error), last_line(str(error))))
+            return RoundBroken(*lacking(text, last_line(text)))
         if not self._is_alive():
             return SparkFailed("Spark ended under the run", "start again; --debug shows Spark's own log")
-        return RoundDied(root_cause(str(error)))
+        return RoundDied(root_cause(text)) if (why := no_worker(text)) is None else NeverBegan(why)
 
     def _is_alive(self) -> bool:
         try:
@@ -237,7 +242,7 @@ def open_spark(session: SparkSession | None, *, master: str, app_name: str, debu
         choose_worker_python(sys.executable)
         builder = _submitted(app_name, debug=debug)
     else:
-        _refuse_unknown_master(master)
+        refuse_unknown_master(master)
         if master.startswith("sc://"):
             return spark_connect.open_connect(master)
         refuse_silent_master(master)
@@ -317,23 +322,6 @@ def _refuse_missing_python(master: str, executable: str) -> None:
     """Without it every round would end at once: say so before Spark starts, where the workers are on this machine."""
     if master.startswith("local") and shutil.which(executable) is None:
         raise SettingsError(f"PYSPARK_PYTHON={executable} is no Python that runs", _WORKER_PYTHON)
-
-
-_MASTERS = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|(spark|k8s|sc)://.+|yarn")
-
-
-def _refuse_unknown_master(master: str) -> None:
-    """Spark would say so too, with a stack trace of its launcher."""
-    if _MASTERS.fullmatch(master) is None:
-        raise SettingsError(
-            f"master={master!r} is no Spark master",
-            "use local[N], spark://host:port, sc://host:port, k8s://... or yarn",
-        )
-    if spark_remote() and not master.startswith("sc://"):
-        raise SettingsError(
-            f"SPARK_REMOTE is set and master={master}: PySpark has no other Spark beside a Connect server",
-            "unset SPARK_REMOTE, or choose the server: master=sc://host:port",
-        )
 
 
 def _refuse_speculation(session: SparkSession) -> None:

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.engine.shipping import own_files, own_paths, pack, tidegate_files
-from tidegate.engine.spark import RoundBroken, RoundDied, Spark, Task
-from tidegate.engine.wording import last_line, root_cause
+from tidegate.engine.spark import NeverBegan, RoundBroken, RoundDied, Spark, Task
+from tidegate.engine.wording import last_line, no_worker, root_cause
 from tidegate.errors import SettingsError, SparkFailed
 from tidegate.machine import debug_asked
 
@@ -252,7 +252,9 @@ def told_apart(error: Exception, address: str) -> Exception:
         return RoundBroken(f"Spark's workers have no module {missing.group(1)}", _cure(missing.group(1)))
     if missing := _NO_PYTHON.search(text):
         return RoundBroken(f"there is no Python at {missing.group(1)}", "set spark.pyspark.python on the server")
-    return RoundBroken(last_line(_pythons(error))) if _is_python(error) else RoundDied(root_cause(text))
+    if _is_python(error):
+        return RoundBroken(last_line(_pythons(error)))
+    return RoundDied(root_cause(text)) if (why := no_worker(text)) is None else NeverBegan(why)
 
 
 def check_connect(address: str) -> str:

@@ -24,9 +24,11 @@ def replaced(lease: Lease, still: Iterable[Partition]) -> str:
     return f"{which} stand still although there is work: {where} is cancelled and its worker replaced"
 
 
-def died(lease: Lease, error: Exception) -> str:
+def died(lease: Lease, error: Exception, *, has_begun: bool) -> str:
     """Say that a round ended without a word, and what follows."""
     partitions = ", ".join(str(item.partition) for item in lease.partitions)
+    if not has_begun:
+        return f"no worker could be started for round {lease.round} ({partitions}), it is tried again: {error}"
     return f"a worker died in round {lease.round} ({partitions}): what it did not report runs again: {error}"
 
 
@@ -71,6 +73,21 @@ def lacking(trace: str, why: str) -> tuple[str, str]:
             "PYSPARK_PYTHON names that Python",
         )
     return why, ""
+
+
+def no_worker(text: str) -> str | None:
+    """Return why Spark could not start the Python worker of a task; None where it did."""
+    if (found := _STARTED_BADLY.search(text)) is None:
+        return None
+    lines = [line.strip() for line in (found.group("said") or "").splitlines() if line.strip()]
+    return lines[-1] if lines else found.group(0).strip().splitlines()[0]
+
+
+_STARTED_BADLY = re.compile(
+    r"Error from python worker:\n(?P<said>.*?)\nPYTHONPATH was:|Bad data in \S+'s standard output|"
+    r"occurred while reading the port number from \S+|Python daemon failed to launch worker",
+    re.DOTALL,
+)
 
 
 def _doing(lease: Lease | None) -> str:
