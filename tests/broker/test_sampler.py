@@ -153,20 +153,19 @@ def test_the_time_of_an_outage_is_no_stall(scene: Scene) -> None:
         wait_until(lambda: member.poll(0.1) is None and bool(member.assignment()), within=30, what="its partitions")
         member.commit(offsets=[TopicPartition(scene.name, 0, 1)], asynchronous=False)
         wait_until(lambda: scene.lag(sampler) == 4, within=30, what="the group")
-        before = sampler.group(scene.name)
+        before, began = sampler.group(scene.name), time.monotonic()
         scene.broker.stop()
         stopped = time.monotonic()
         wait_until(lambda: sampler.view().problem is not None, within=60, what="the outage")
-        wait_until(lambda: time.monotonic() > stopped + 5, within=30, what="five seconds")
+        wait_until(lambda: time.monotonic() > stopped + 10, within=30, what="ten seconds")
         scene.broker.start()
         wait_until(lambda: sampler.view().problem is None, within=60, what="the broker is back")
-        outage = time.monotonic() - stopped
-        after = sampler.group(scene.name)
+        after, passed = sampler.group(scene.name), time.monotonic() - began
     assert before is not None
     assert after is not None
     still = (after.partitions[0].still_seconds or 0) - (before.partitions[0].still_seconds or 0)
-    assert outage > 5
-    assert still < outage - 4, "what counts is the time in which the group could have moved"
+    # For ten seconds at least there was no broker; some of them pass until that is noticed.
+    assert still < passed - 5, "what counts is the time in which the group could have moved"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads and connections are counted in /proc")
