@@ -162,7 +162,7 @@ class Story:
     def may_repeat(self, event: Event, fault: Fault) -> bool:
         """Whether this record lay open when the fault came; if that lasted, when what ran it can have been begun.
 
-        What was at work before such a fault may still be when it is over, and not later.
+        What was at work before such a fault may still be until it is over; what runs later was begun anew.
         """
         copied_ms = self.copies[event.partition].get(event.record_offset)
         if copied_ms is not None and copied_ms <= event.at_ms:
@@ -171,7 +171,7 @@ class Story:
         if fault.lasts_ms:
             began_ms = self._stretch_began(event)
             if began_ms < fault.at_ms and event.at_ms > fault.at_ms + fault.lasts_ms:
-                return False
+                began_ms = event.at_ms
             at_ms = max(at_ms, min(began_ms - LEASED_MS, self.took_effect_at(event)))
         position = self.committed_at(event.partition, at_ms)
         is_ahead = any(first <= event.record_offset < end for first, end in position.ahead)
