@@ -82,10 +82,7 @@ def _covered_too_early(
     for commit in commits:
         end = bisect_left(record_offsets, mark_of(commit))
         below, reached = record_offsets[reached:end], max(reached, end)
-        ranges_ahead = story.position_of(commit).ahead if commit.metadata else ()
-        ahead = [
-            at for one in ranges_ahead for at in record_offsets[slice(*(bisect_left(record_offsets, x) for x in one))]
-        ]
+        ahead = _within(record_offsets, story.position_of(commit).ahead) if commit.metadata else []
         for record_offset in (*below, *ahead):
             if record_offset in covered:
                 continue
@@ -155,7 +152,7 @@ def _unexcused(story: Story, partition: Partition, runs: list[Event]) -> Iterato
 
 def _copies_follow_faults(story: Story) -> Iterator[Breach]:
     """A copy of the same pass, with the same attempts, is written again only if a fault came between, or a rewind."""
-    for (partition, record_offset), copies in list(story.letters.items()):
+    for (partition, record_offset), copies in story.letters.items():
         same: dict[tuple[object, ...], list[CopySeen]] = defaultdict(list)
         for copy in sorted(copies, key=lambda one: one.at_ms):
             # One that was redriven is known by the dead letter that it was made from.

@@ -186,7 +186,7 @@ class Story:
 
     def times_given_up(self, partition: Partition, record_offset: int) -> int:
         """How many passes ended in the dead letters: their copies may be there twice, and those redriven went on."""
-        known = self.letters[partition, record_offset]
+        known = self.letters.get((partition, record_offset), ())
         passes = {(one.said.replay, one.said.redrives) for one in known if one.is_dead}
         redriven = {one.said.redriven_from for one in known} - {None}
         return max(0, len(passes) - len(redriven))
