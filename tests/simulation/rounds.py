@@ -84,9 +84,8 @@ class SimLanes(Lanes):
 
     def finish(self, lease: Lease) -> None:
         task = self._tasks.get(lease.lane)
-        if task is not None and self.hears(lease) and not task.is_told:
-            task.is_told = True
-            self._process.world.at(self._process.world.soon(), task.stop_reading)
+        if self._is_live and task is not None and task.lease.round == lease.round:
+            task.tell_to_finish()
 
     def hears(self, lease: Lease) -> bool:
         task = self._tasks.get(lease.lane)
@@ -120,7 +119,7 @@ class Task:
         self._lost: dict[Partition, int] = {}
         self._begun = 0
         self._is_stopping = False
-        self.is_told = False
+        self._is_told = False
         self.has_started = False
         self._has_ended = False
         self.is_cancelled = self.is_orphan = False
@@ -152,7 +151,13 @@ class Task:
 
     # --- from outside
 
-    def stop_reading(self) -> None:
+    def tell_to_finish(self) -> None:
+        """Begin no more records. Where it has not called yet, it hears it when it does."""
+        if self.has_started and not self._is_told:
+            self._world.at(self._world.soon(), self._stop_reading)
+        self._is_told = True
+
+    def _stop_reading(self) -> None:
         self._is_stopping = True
 
     def cancel(self) -> None:
@@ -205,10 +210,16 @@ class Task:
         if now < self.hangs_until:
             self._world.at(self.hangs_until - now, self._go)
             return
-        self.has_started = True
+        if not self.has_started:
+            self._call()
         self._act()
         if not self.is_over:
             self._world.at(self._world.pick(STEPS), self._go)
+
+    def _call(self) -> None:
+        self.has_started = True
+        if self._is_told:
+            self._world.at(self._world.soon(), self._stop_reading)
 
     def _act(self) -> None:
         chance = self._world.random()

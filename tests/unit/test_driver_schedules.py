@@ -62,6 +62,17 @@ def test_no_random_schedule_loses_or_doubles_a_record_of_a_dataframe() -> None:
     assert found.counts["worker died"] > schedules / 10
 
 
+@pytest.mark.parametrize(
+    ("seed", "because"),
+    [
+        (71155863, "a member hears a generation late, and its commits are refused as of an old one"),
+        (200247648, "a round is told to finish before its task has started, and hears it when it calls"),
+    ],
+)
+def test_a_schedule_that_once_showed_a_breach_is_lawful(seed: int, because: str) -> None:
+    assert run_one(plan_of(seed)).breaches == [], because
+
+
 @pytest.mark.parametrize("name", LIES)
 def test_a_driver_that_lies_is_found_out(name: str) -> None:
     lie = LIES[name]
