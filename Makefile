@@ -68,7 +68,7 @@ proof: setup java jars archives
 SECONDS := 60
 SEED := 1
 EVERY := 4
-PIPELINES := function,keys,later,ragged,http,kafka,kafka-once,postgres,frames
+PIPELINES := function,keys,later,ragged,lists,children,http,kafka,kafka-once,kafka-ordered,postgres,frames,jdbc
 chaos: setup java jars archives
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed $(SEED) --every $(EVERY) --pipelines $(PIPELINES) --json chaos-report.json
 

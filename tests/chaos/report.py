@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tidegate.names import is_own
 
 if TYPE_CHECKING:
-    from tests.chaos.fleet import Member, Verdict
+    from tests.chaos.member import Member, Verdict
     from tidegate.kafka.commits import CommitSeen
     from tidegate.testing import Struck
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import orjson
 
-from tests.chaos.fleet import KEYS, PARTITIONS, Member, Verdict, assembled
+from tests.chaos.fleet import assembled
+from tests.chaos.member import KEYS, PARTITIONS, Member, Verdict
 from tests.chaos.report import ChaosReport, fault_reports, pipeline_report
 from tidegate.errors import TidegateError
 from tidegate.kafka.commits import CommitSeen

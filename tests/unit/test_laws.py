@@ -10,7 +10,7 @@ from tidegate.copies import Copy, Origin
 from tidegate.kafka.commits import CommitSeen
 from tidegate.ledger import Home, encode
 from tidegate.records import Partition, Position
-from tidegate.testing import Breach, CopySeen, Event, Fault, Rewind, check_laws
+from tidegate.testing import Breach, CopySeen, Event, Fault, InOrder, Rewind, by_part, check_laws
 from tidegate.testing.laws import Order
 
 P = Partition("t", 0)
@@ -72,7 +72,7 @@ class Case:
     copies: tuple[CopySeen, ...] = ()
     rewinds: tuple[Rewind, ...] = ()
     effects: tuple[int, ...] | None = None
-    """The records whose effects can be seen, where the sink keeps the marks."""
+    """The records whose effects can be seen, where the sink keeps the marks, in the order in which they became so."""
 
 
 def check(case: Case, produced: set[tuple[str, int, int]] | None = None) -> list[Breach]:
@@ -83,7 +83,7 @@ def check(case: Case, produced: set[tuple[str, int, int]] | None = None) -> list
         case.faults,
         copies=case.copies,
         rewinds=case.rewinds,
-        effects=None if case.effects is None else [(P.topic, P.number, at) for at in case.effects],
+        effects=None if case.effects is None else InOrder((P.topic, P.number, at) for at in case.effects),
         order=case.order,
     )
 
@@ -565,6 +565,7 @@ CASES = [
         mark(5, 0) + mark(20, 4),
         ("L6: t[0] offset 2 was passed by the mark once and its effect is there twice",),
         effects=(0, 1, 2, 2, 3),
+        order="none",
         faults=(killed_driver(10),),
     ),
     Case(
@@ -595,7 +596,7 @@ CASES = [
         "a rewind makes the effects of its records twice",
         [],
         mark(5, 0) + mark(20, 4) + mark(40, 2) + mark(60, 4),
-        effects=(0, 1, 2, 2, 3, 3),
+        effects=(0, 1, 2, 3, 2, 3),
         rewinds=(Rewind(30, P, 2),),
     ),
     Case(
@@ -603,15 +604,53 @@ CASES = [
         [],
         mark(5, 0) + mark(20, 4) + mark(40, 2) + mark(60, 4),
         ("L6: t[0] offset 3 was passed by the mark twice and its effect is there once",),
-        effects=(0, 1, 2, 2, 3),
+        effects=(0, 1, 2, 3, 2),
         rewinds=(Rewind(30, P, 2),),
     ),
     Case(
         "a rewind before the end: the first pass went only so far",
         [],
         mark(5, 0) + mark(20, 3) + mark(40, 1) + mark(60, 4),
-        effects=(0, 1, 1, 2, 2, 3),
+        effects=(0, 1, 2, 1, 2, 3),
         rewinds=(Rewind(30, P, 1),),
+    ),
+    Case(
+        "effects that became visible in another order than their records lie in",
+        [],
+        mark(5, 0) + mark(20, 4),
+        ("L4: t[0] the effect of offset 1 came behind that of offset 2, and no rewind was asked for",),
+        effects=(0, 2, 1, 3),
+        faults=(killed_driver(10),),
+    ),
+    Case(
+        "the same, and no order was promised",
+        [],
+        mark(5, 0) + mark(20, 4),
+        effects=(0, 2, 1, 3),
+        order="none",
+    ),
+    Case(
+        "one rewind is one step back, not two",
+        [],
+        mark(5, 0) + mark(20, 4) + mark(40, 1) + mark(60, 4),
+        ("L4: t[0] the effect of offset 2 came behind that of offset 3, and no rewind was asked for",),
+        effects=(0, 1, 2, 3, 1, 3, 2),
+        rewinds=(Rewind(30, P, 1),),
+    ),
+    Case(
+        "a step back to before where the rewind began",
+        [],
+        mark(5, 0) + mark(20, 4) + mark(40, 2) + mark(60, 4),
+        ("L4: t[0] the effect of offset 1 came behind that of offset 3, and no rewind was asked for",),
+        effects=(0, 2, 3, 1, 2, 3),
+        rewinds=(Rewind(30, P, 2),),
+    ),
+    Case(
+        "one with a copy has given its place up",
+        [],
+        mark(5, 0) + mark(20, 4),
+        effects=(0, 2, 3, 1),
+        copies=(copied(15, 1, dead=False),),
     ),
     Case(
         "what was not in what was produced",
@@ -652,6 +691,37 @@ def test_every_law_has_a_history_that_breaks_it() -> None:
     broken = {sentence[:2] for case in CASES for sentence in case.breaches}
 
     assert broken == {"L1", "L2", "L3", "L4", "L5", "L6"}
+
+
+def parts_of(at_ms: int, *ids: str) -> Events:
+    """Settle these children and sinks of the first record: `"1/0"` is the second child in the first sink."""
+    return [replace(ran(at_ms + place, 0)[0], stable_id=f"g:t:0:0/{one}") for place, one in enumerate(ids)]
+
+
+def test_the_children_of_a_record_are_no_step_back() -> None:
+    events = [*parts_of(10, "0/0", "0/1", "1/0", "1/1"), *ran(20, 1)]
+
+    assert check_laws(places(P, 0, 1), events, mark(30, 2)) == []
+
+
+def test_a_child_that_comes_twice_is_a_repeat() -> None:
+    events = [*parts_of(10, "0/0", "0/1", "0/0")]
+    breaches = check_laws(places(P, 0), events, mark(30, 1))
+
+    assert [one.law for one in breaches] == ["L3"]
+
+
+def test_each_part_keeps_the_laws_by_itself() -> None:
+    late = parts_of(40, "1/1")
+    parts = by_part([*parts_of(10, "0/0", "0/1", "1/0"), *late])
+
+    assert list(parts) == ["0/0", "0/1", "1/0", "1/1"]
+    assert parts["1/1"] == late
+    found = {part: check_laws(places(P, 0), events, mark(30, 1)) for part, events in parts.items()}
+    assert [str(one) for one in found.pop("1/1")] == [
+        "L1: t[0] offset 0 lay below the mark 1 committed at 30 and was settled 10 ms later"
+    ]
+    assert set(map(tuple, found.values())) == {()}
 
 
 def test_a_record_that_only_began_is_not_settled() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.context import Hand, take_in_hand
+from tidegate.context import Hand, current, take_in_hand
 from tidegate.errors import SettingsError
 from tidegate.records import Partition
 from tidegate.testing import Fault, RecordLog
@@ -172,3 +172,16 @@ def test_many_processes_at_once_lose_no_line(log: RecordLog) -> None:
 def test_outside_of_a_record_nothing_can_be_noted(log: RecordLog) -> None:
     with pytest.raises(SettingsError, match="outside of a record's work"):
         log.settled()
+
+
+def test_a_list_of_records_is_noted_record_by_record(tmp_path: Path) -> None:
+    log = RecordLog(tmp_path / "records")
+    made = []
+    for record_offset in (4, 5):
+        with in_hand(record_offset, b"k"):
+            made.append(current())
+    log.settled(made)
+    log.settled([])
+
+    found = [(one.record_offset, one.stable_id, one.key) for one in log.read().settled]
+    assert found == [(4, "billing:orders:3:4", b"k"), (5, "billing:orders:3:5", b"k")]

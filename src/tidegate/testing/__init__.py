@@ -37,7 +37,7 @@ from tidegate.testing.proxy import Delay, DelayAnswers, Disturbance, HideBrokers
 from tidegate.testing.record_log import Entries, Event, Fault, RecordLog, Rewind
 from tidegate.testing.schedule import Due, Schedule
 from tidegate.testing.stage import Stage
-from tidegate.testing.story import Breach
+from tidegate.testing.story import Breach, InOrder, by_part
 from tidegate.testing.switches import Switch
 from tidegate.testing.trial import Subject, Trial
 
@@ -66,6 +66,7 @@ __all__ = [
     "FillMetadata",
     "FreezeDriver",
     "HideBrokers",
+    "InOrder",
     "KafkaProxy",
     "KillBroker",
     "KillDriver",
@@ -88,6 +89,7 @@ __all__ = [
     "Subject",
     "Switch",
     "Trial",
+    "by_part",
     "check_laws",
     "read_commits",
     "read_copies",

@@ -214,7 +214,7 @@ class Attack:
     def _take_away(self, struck: Struck, trial: Trial, away: Callable[[bool], None], seconds: float) -> None:
         away(True)  # noqa: FBT003  # a user's function of one argument
         self._later(struck, seconds, lambda: away(False))  # noqa: FBT003
-        look = partial(_said_since, struck, trial.copies, "held", "store_away")
+        look = partial(_said_since, struck, trial.copies, "held", "store_away", "round_failed")
         self._witness.watch(struck, look, within=seconds + _SAID_SECONDS, missing="no copy said that it was away")
 
     # --- of everybody

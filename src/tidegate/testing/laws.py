@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from tidegate.records import Partition
-from tidegate.testing.story import ZOMBIE_MS, Breach, Place, Produced, Story, mark_of, ranges
+from tidegate.testing.story import ZOMBIE_MS, Breach, InOrder, Place, Produced, Story, mark_of, ranges
 
 if TYPE_CHECKING:
     from tidegate.kafka.commits import CommitSeen
@@ -44,6 +44,9 @@ def check_laws(  # what happened is told by that many witnesses
 
     `effects`: where the sink keeps the marks, one place for each effect that can be seen when nothing runs any more.
     They take the place of events: L2, L5 and L6 are checked, since each effect came with its mark, or not at all.
+    As `InOrder`, L4 is checked as well, where the order "partition" was promised.
+
+    Several effects of one record (`flat_map`, several sinks) are judged one by one with `by_part`.
     """
     story = Story(produced, events, commits, faults, copies, rewinds, effects)
     if effects is not None:
@@ -52,6 +55,7 @@ def check_laws(  # what happened is told by that many witnesses
             *_copies_follow_faults(story),
             *_marks_never_move_back(story),
             *_effects_are_there_once(story),
+            *(_effects_keep_their_order(story) if isinstance(effects, InOrder) and order == "partition" else ()),
         ]
     return [
         *_marks_cover_settled_records_only(story),
@@ -239,7 +243,8 @@ def _steps_back_follow_faults(story: Story, partition: Partition, line: list[Eve
     # What a killed program's tasks still do runs beside its successor: it has no place in the order.
     living = [event for event in line if story.took_effect_at(event) == event.at_ms]
     for earlier, later in pairwise(living):
-        if later.record_offset > earlier.record_offset or story.was_rewound(earlier, later):
+        is_brother = later.record_offset == earlier.record_offset and later.stable_id != earlier.stable_id
+        if later.record_offset > earlier.record_offset or is_brother or story.was_rewound(earlier, later):
             continue
         between = [fault for fault in story.faults if _parts(fault, earlier, later)]
         if not any(story.may_repeat(later, fault) for fault in between):
@@ -250,6 +255,25 @@ def _steps_back_follow_faults(story: Story, partition: Partition, line: list[Eve
                 f"went back from offset {earlier.record_offset} at {earlier.at_ms} to {later.record_offset} "
                 f"at {later.at_ms}, {why}",
             )
+
+
+def _effects_keep_their_order(story: Story) -> Iterator[Breach]:
+    """Effects of a partition came in the order of its records; each step back is a rewind that was asked for."""
+    for partition, seen in story.effects_seen.items():
+        passes, at = story.passes(partition), 0
+        line = [one for one in seen if one not in story.copies[partition]]
+        for earlier, later in pairwise(line):
+            if later > earlier:
+                continue
+            begun = [place for place in range(at + 1, len(passes)) if passes[place][0] <= later]
+            if begun:
+                at = begun[0]
+            else:
+                yield Breach(
+                    "L4",
+                    partition,
+                    f"the effect of offset {later} came behind that of offset {earlier}, and no rewind was asked for",
+                )
 
 
 # --- L5

@@ -11,12 +11,12 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import orjson
 
 from tidegate.context import current
-from tidegate.records import Partition
+from tidegate.records import Partition, Record
 
 Kind = Literal["began", "settled"]
 
@@ -103,12 +103,16 @@ class RecordLog:
 
     def began(self, value: object) -> Any:  # whatever flows through the pipeline
         """Note that a record's work began, and pass its value on: for `map`."""
-        self._note_record("began")
+        self._note_record("began", current())
         return value
 
-    def settled(self, _value: object = None) -> None:
-        """Note that a record reached its sink: for `sink`, or as the last thing that a sink does."""
-        self._note_record("settled")
+    def settled(self, value: object = None) -> None:
+        """Note that a record reached its sink: for `sink`, or as the last thing that a sink does.
+
+        Given a list of records, as `batch(..., records=True)` hands them on, it notes each of them.
+        """
+        for record in value if _is_of_records(value) else [current()]:
+            self._note_record("settled", record)
 
     def fault(
         self,
@@ -166,8 +170,7 @@ class RecordLog:
         except FileNotFoundError:
             return b""
 
-    def _note_record(self, kind: Kind) -> None:
-        record = current()
+    def _note_record(self, kind: Kind, record: Record) -> None:
         self._write(
             {
                 "kind": kind,
@@ -195,6 +198,10 @@ class RecordLog:
 # Of this process alone: a fork must not write under its parent's name.
 _tokens: dict[int, dict[str, object]] = {}
 _files: dict[tuple[int, str], int] = {}
+
+
+def _is_of_records(value: object) -> TypeGuard[list[Record]]:
+    return isinstance(value, list) and all(isinstance(one, Record) for one in value)
 
 
 def _this_process() -> dict[str, object]:

@@ -22,6 +22,13 @@ Place = tuple[str, int, int]
 """A record by topic, partition and offset."""
 Produced = Collection[Place]
 
+
+class InOrder(tuple[Place, ...]):
+    """Effects in the order in which they became visible."""
+
+    __slots__ = ()
+
+
 ZOMBIE_MS = 30_000
 """A killed program's tasks may go on for so long: an attempt has its time. Whoever works later is no zombie."""
 LEASED_MS = 10_000
@@ -92,8 +99,11 @@ class Story:
                 self.events[event.partition].append(event)
                 self._settlings[event.partition].append((event.record_offset, event.at_ms))
         self.effects: dict[Partition, Counter[int]] = defaultdict(Counter)
+        self.effects_seen: dict[Partition, list[int]] = defaultdict(list)
+        """In the order in which they were handed over."""
         for topic, number, record_offset in effects or ():
             self.effects[Partition(topic, number)][record_offset] += 1
+            self.effects_seen[Partition(topic, number)].append(record_offset)
         self.commits: dict[Partition, list[CommitSeen]] = defaultdict(list)
         for commit in sorted(commits, key=lambda one: one.log_offset):
             self.commits[commit.partition].append(commit)
@@ -206,6 +216,18 @@ class Story:
 
     def _asked(self, partition: Partition) -> list[StepBack]:
         return [step for step in self.steps_back.get(partition, ()) if step.asked_ms is not None]
+
+
+def by_part(events: Iterable[Event]) -> dict[str, list[Event]]:
+    """Sort events by child and sink, as their stable ids name them: `"1/0"` is the second child in the first sink.
+
+    A pipeline with `flat_map` or several sinks has several effects of a record. Where every record has the same ones,
+    each part keeps the laws by itself: so judged, a mark may pass a record only when all of its parts are settled.
+    """
+    parts: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        parts[event.stable_id.rpartition(":")[2].partition("/")[2]].append(event)
+    return dict(parts)
 
 
 def mark_of(commit: CommitSeen) -> int:

@@ -283,7 +283,10 @@ class Trial:
         return len(self.produced)
 
     def breaches(
-        self, *, events: Iterable[Event] | None = None, effects: Iterable[Place] | None = None
+        self,
+        *,
+        events: Iterable[Event] | None = None,
+        effects: Iterable[Place] | None = None,
     ) -> list[Breach]:
         """Check the laws on all that happened.
 

@@ -69,6 +69,37 @@ def write_or_wait(value):
     log.settled(value)
 
 
+class Archive:
+    """An object that gets lists, and takes all of one or nothing: the list is halved until the culprit is alone."""
+
+    def open(self):
+        self.given = 0
+
+    def write(self, records):
+        switch.meet()
+        if any(one.value["id"] % 43 == 5 and one.attempt == 1 for one in records):
+            raise ValueError("not yet")
+        log.settled(records)
+        self.given += len(records)
+
+    def close(self):
+        self.given = 0
+
+
+def twins(value):
+    return [{**value, "child": number} for number in range(2)]
+
+
+def write_again(value):
+    """The second sink: some values are refused here at first, and some for good, though the first one has them."""
+    switch.meet()
+    if value["child"] == 1 and value["id"] % 41 == 3 and tg.current().attempt == 1:
+        raise ValueError("the second sink, not yet")
+    if value["child"] == 0 and value["id"] % 89 == 11:
+        raise ValueError("the second sink, never")
+    log.settled(value)
+
+
 def numbers(df):
     return df.selectExpr("cast(cast(value as string) as bigint) as id", "topic", "partition", "offset")
 
@@ -86,6 +117,16 @@ elif KIND == "later":
 elif KIND == "ragged":
     row = (tg.hold(), tg.retry(1000, wait="2s", factor=1, limit="2s"), tg.dead_letter())
     pipeline = source.map(fine).sink(write_or_wait).parallel(8, order="none").on_error(*row)
+elif KIND == "lists":
+    pipeline = (
+        source.map(work)
+        .batch(10, within="200ms", records=True)
+        .sink(Archive())
+        .parallel(4, order="key")
+        .on_error(*PATIENT)
+    )
+elif KIND == "children":
+    pipeline = source.map(work).flat_map(twins).sink(write).sink(write_again).on_error(*PATIENT)
 elif KIND == "http":
     pipeline = source.map(work).sink(tg.http(os.environ["URL"])).parallel(8, order="key").on_error(*PATIENT)
 elif KIND == "kafka":
@@ -94,10 +135,17 @@ elif KIND == "kafka-once":
     row = (tg.hold(), tg.retry_later("1s"), tg.dead_letter())
     sink = tg.kafka(os.environ["OUT"], exactly_once=True)
     pipeline = source.map(work).sink(sink).parallel(4, order="none").on_error(*row)
+elif KIND == "kafka-ordered":
+    sink = tg.kafka(os.environ["OUT"], exactly_once=True)
+    pipeline = source.map(work).sink(sink).on_error(*PATIENT)
 elif KIND == "postgres":
     columns = {"id": "bigint not null", "topic": "text", "partition": "int", "offset": "bigint"}
     table = tg.postgres(os.environ["DSN"], table="numbers", columns=columns)
     pipeline = source.map(work).map(lambda one: {name: one[name] for name in columns}).sink(table).on_error(*PATIENT)
-elif KIND == "frames":
+elif KIND in ("frames", "jdbc"):
+    if KIND == "frames":
+        writer = tg.parquet(os.environ["OUT"])
+    else:
+        writer = tg.jdbc(os.environ["URL"], "numbers", user="postgres", driver="org.postgresql.Driver")
     row = (tg.hold(), tg.retry(1000, wait="1s", limit="2s"), tg.stop())
-    pipeline = source.dataframe(numbers).sink(tg.parquet(os.environ["OUT"])).on_error(*row)
+    pipeline = source.dataframe(numbers, every="1s").sink(writer).on_error(*row)
