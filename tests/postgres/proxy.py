@@ -22,7 +22,8 @@ class Proxy:
         self._server = str(server / ".s.PGSQL.5432")
         self.at_commit: Literal["pass", "lose the answer", "hang up", "fall silent"] = "pass"
         self.silent = threading.Event()
-        self.hits = 0
+        self.is_away = False
+        self.hits = self.turned_away = 0
         self._listening = socket.socket(socket.AF_INET if folder is None else socket.AF_UNIX)
         self._listening.bind(("127.0.0.1", 0) if folder is None else str(folder / ".s.PGSQL.5432"))
         self._listening.listen()
@@ -33,6 +34,12 @@ class Proxy:
     @property
     def port(self) -> int:
         return int(self._listening.getsockname()[1])
+
+    def go_away(self) -> None:
+        """Hang up on everybody, and on who comes, until `is_away` is taken back."""
+        self.is_away = True
+        for one in self._open[1:]:
+            _hang_up(one)
 
     def close(self) -> None:
         self.silent.clear()
@@ -53,8 +60,16 @@ class Proxy:
             while True:
                 client, _ = self._listening.accept()
                 server = socket.socket(socket.AF_UNIX)
-                server.connect(self._server)
                 self._open += [client, server]
+                try:
+                    server.connect(self._server)
+                except OSError:  # the server is down: so say we, and go on
+                    _hang_up(client)
+                    continue
+                if self.is_away:
+                    self.turned_away += 1
+                    _hang_up(client)
+                    continue
                 self._start(self._requests, client, server)
                 self._start(self._answers, client, server)
 

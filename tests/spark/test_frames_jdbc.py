@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -14,25 +16,26 @@ from tests.postgres.proxy import Proxy
 from tests.postgres_server import Server
 from tests.spark.conftest import World
 from tests.spark.test_frames_again import Failing
+from tests.support import wait_until
 
 DRIVER = "org.postgresql.Driver"
 
 
 @pytest.fixture
-def port(postgres: Server) -> Iterator[int]:
+def proxy(postgres: Server) -> Iterator[Proxy]:
     proxy = Proxy(None, postgres.socket_folder)
-    yield proxy.port
+    yield proxy
     proxy.close()
 
 
 def test_rows_and_round_are_one_transaction_in_postgresql(
-    make_world: Callable[..., World], postgres: Server, port: int
+    make_world: Callable[..., World], postgres: Server, proxy: Proxy
 ) -> None:
     world = make_world(2)
     world.produce(range(15), 0)
     world.produce(range(5), 1)
     schema = f"jdbc_{uuid.uuid4().hex[:8]}"
-    url = f"jdbc:postgresql://127.0.0.1:{port}/postgres?currentSchema={schema}"
+    url = f"jdbc:postgresql://127.0.0.1:{proxy.port}/postgres?currentSchema={schema}"
 
     def rows(df: Any) -> Any:
         return df.select("partition", "offset", "timestamp", df.value.cast("string").alias("Text"))
@@ -62,3 +65,42 @@ def test_rows_and_round_are_one_transaction_in_postgresql(
         names = b"select table_name from information_schema.tables where table_schema = current_schema()"
         tables = {one for (one,) in database.execute(names).fetchall()}
         assert tables == {"orders", "tidegate_rounds"}, "nothing is left over"
+
+
+def test_a_database_that_goes_away_in_the_middle_of_a_round_is_waited_for(
+    make_world: Callable[..., World], postgres: Server, proxy: Proxy
+) -> None:
+    world = make_world(1)
+    world.produce(range(10), 0)
+    schema = f"jdbc_{uuid.uuid4().hex[:8]}"
+    url = f"jdbc:postgresql://127.0.0.1:{proxy.port}/postgres?currentSchema={schema}"
+
+    def slow_rows(df: Any) -> Any:
+        def slowly(batches: Any) -> Any:
+            yield from batches
+            time.sleep(3)  # the table for the rows is there long before the last of them
+
+        return df.select("partition", "offset").mapInArrow(slowly, "partition int, offset bigint")
+
+    with psycopg.connect(f"{postgres.uri}&options=-csearch_path%3D{schema}", autocommit=True) as database:
+        database.execute(f"create schema {schema}".encode())
+        staged = b"select 1 from information_schema.tables where table_schema = current_schema() and table_name like %s"
+
+        def take_away() -> None:
+            wait_until(
+                lambda: bool(database.execute(staged, ["tidegate_stage_%"]).fetchall()), within=60, what="a stage"
+            )
+            proxy.go_away()
+            wait_until(lambda: proxy.turned_away >= 2, within=60, what="it is asked for in vain")
+            proxy.is_away = False
+
+        sink = tg.jdbc(url, "orders", user="postgres", driver=DRIVER)
+        with ThreadPoolExecutor(1) as pool:
+            gone = pool.submit(take_away)
+            report = world.run(world.pipeline().dataframe(slow_rows).sink(sink).on_error(tg.hold(), tg.stop()))
+            gone.result()
+
+        assert (report.settled, report.exit_code) == (10, 0), report.failure
+        assert report.counts.held > 0
+        found = database.execute(b'select "offset" from orders').fetchall()
+        assert sorted(at for (at,) in found) == list(range(10))

@@ -48,7 +48,13 @@ def jdbc(
         database = _Database(
             frame.sparkSession, url, {name: str(one) for name, one in known.items() if one is not None}
         )
-        database.write(frame, table, round_)
+        try:
+            database.write(frame, table, round_)
+        except Unavailable:
+            raise
+        except Exception as error:
+            database.refuse_to_blame(error)
+            raise
 
     return FrameWriter(write_round, f"jdbc({table})", "is in the table once", "has no transaction")
 
@@ -88,6 +94,14 @@ class _Database:
             _run(connection, f"drop table {stage}")
             connection.commit()
 
+    def refuse_to_blame(self, error: Exception) -> None:
+        """Raise `Unavailable` where a round failed because the database has gone: it gives no connection now either."""
+        try:
+            with self._connected():
+                return
+        except Unavailable as away:
+            raise away from error
+
     def _save(self, frame: DataFrame, table: str, mode: str) -> None:
         frame.write.format("jdbc").options(url=self._url, dbtable=table, **self._options).mode(mode).save()
 
@@ -99,7 +113,7 @@ class _Database:
         try:
             connection = self._dialect.createConnectionFactory(options).apply(-1)
         except Exception as error:
-            raise Unavailable(f"no connection to the database: {str(error).splitlines()[0]}") from error
+            raise Unavailable(f"no connection to the database: {_said(error)}") from error
         try:
             connection.setAutoCommit(False)  # JDBC's own call
             yield connection
@@ -155,3 +169,10 @@ def _run(connection: Any, sql: str, *values: str) -> None:
         statement.execute()
     finally:
         statement.close()
+
+
+def _said(error: Exception) -> str:
+    """Return what the database's driver said; Python's error says only which call it was."""
+    java = getattr(error, "java_exception", None)
+    text = str(error if java is None else java.getMessage()).strip()
+    return text.splitlines()[0] if text else type(error).__name__
