@@ -31,17 +31,17 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_run_that_finds_nothing_says_so_once_and_soon(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     run = Tally("billing", 300, by(clock))
-    run.stand({ORDERS: 4})
-    run.tell()
+    run.stand({ORDERS: 4, Partition("orders", 1): 7})  # the second one has gone to another copy
+    run.tell([ORDERS])
     assert said(caplog) == []
     for _ in range(3):
         clock[0] += tally.FIRST_NOTICE_SECONDS
-        run.tell()
+        run.tell([ORDERS])
     assert said(caplog) == [
         "no record has come yet: the group stands at orders[0] 4; tidegate offsets billing shows whether any waits"
     ]
     clock[0] += 300
-    run.tell()
+    run.tell([ORDERS])
     assert said(caplog)[1:] == ["no record has come for 300 s"]
 
 
@@ -52,7 +52,7 @@ def test_a_run_that_has_worked_is_not_told_that_nothing_came(
     run = Tally("billing", 300, by(clock))
     run.count(replace(Outcome(0, 1, ()), counts=Counts(settled=1)), is_final=True)
     clock[0] += 2 * tally.FIRST_NOTICE_SECONDS
-    run.tell()
+    run.tell([ORDERS])
     assert said(caplog) == []
 
 

@@ -121,7 +121,7 @@ class Driver:
         self._lookout.look(self._board)
         if self._helpers.clock is not None:
             self._helpers.clock.look()
-        self._tally.tell()
+        self._tally.tell(self._board.owned)
         self._tell_state("starting" if not self._has_joined else "paused" if self._board.is_paused else "running")
 
     def _tell_state(self, state: State) -> None:

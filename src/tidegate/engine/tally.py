@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -125,14 +125,14 @@ class Tally:
             goes_on = "" if loss.resume is None else f"; it goes on at {loss.resume.mark}"
             logger.warning("%s%s", loss.sentence, goes_on, extra={"action": "records_lost"})
 
-    def tell(self) -> None:
-        """Say how it goes, if it is time to: progress, or that nothing has come for long."""
+    def tell(self, owned: Collection[Partition]) -> None:
+        """Say how it goes, if it is time to: progress, or that nothing has come for long to those that are ours."""
         now = self._now()
         if now - self._came_at >= self._idle_seconds:
             logger.info("no record has come for %.0f s", self._idle_seconds, extra={"action": "idle"})
             self._came_at = now
         if not self._is_silence_told and now - self._came_at >= FIRST_NOTICE_SECONDS and self.counts == Counts():
-            self._say_that_nothing_came()
+            self._say_that_nothing_came(owned)
         if now - self._told_at < TELL_EVERY_SECONDS:
             return
         if self.counts != self._told:
@@ -156,10 +156,11 @@ class Tally:
                 )
         self._told_at, self._told, self._told_taken = now, self.counts, sum(self._proofs[:-1])
 
-    def _say_that_nothing_came(self) -> None:
+    def _say_that_nothing_came(self, owned: Collection[Partition]) -> None:
         """Who starts a second time and sees nothing happen may not know that all was settled the first time."""
         self._is_silence_told = True
-        stands = ", ".join(f"{partition} {mark}" for partition, mark in sorted(self._marks.items()))
+        ours = sorted(set(owned) & self._marks.keys())
+        stands = ", ".join(f"{partition} {self._marks[partition]}" for partition in ours)
         logger.info(
             "no record has come yet%s; tidegate offsets %s shows whether any waits",
             f": the group stands at {stands}" if stands else "",
