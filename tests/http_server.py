@@ -50,6 +50,11 @@ class Server:
     def url(self) -> str:
         return f"http{'' if self.tls is None else 's'}://127.0.0.1:{self.port}"
 
+    @property
+    def connected(self) -> list[socket.socket]:
+        """The connections that clients keep open."""
+        return list(self._open)
+
     def start(self) -> None:
         server = self
 

@@ -6,12 +6,15 @@ import os
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_TCP_LISTEN = "0A"
+_ACCEPTS = 0x10000
+"""How the system marks a socket that is a file and takes connections."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,30 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
+def listening(pids: Iterable[int]) -> set[str]:
+    """Return the sockets on which these processes listen, by the number that the system gave each."""
+    own = {socket for pid in pids for socket in _sockets(pid)}
+    return own & all_listening()
+
+
+def all_listening() -> set[str]:
+    """Return the sockets of this machine on which anybody listens: TCP, and those that are files."""
+    lines = [line.split() for name in ("tcp", "tcp6") for line in _table(name)]
+    found = {fields[9] for fields in lines if fields[3] == _TCP_LISTEN}
+    return found | {fields[6] for fields in map(str.split, _table("unix")) if int(fields[3], 16) & _ACCEPTS}
+
+
+def processes_with(variable: str, value: str) -> list[int]:
+    """Return the processes that were started with this in their environment, whatever session they are in."""
+    wanted = f"{variable}={value}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
 @contextmanager
 def temporary_place() -> Iterator[tuple[Path, dict[str, str]]]:
     """Give an empty folder, and the environment by which Python and Java put everything temporary there.
@@ -81,6 +108,21 @@ def temporary_place() -> Iterator[tuple[Path, dict[str, str]]]:
 def files_in(place: Path) -> list[str]:
     """Return everything that lies there, by its path from there."""
     return sorted(str(one.relative_to(place)) for one in place.rglob("*"))
+
+
+def _table(name: str) -> list[str]:
+    return Path(f"/proc/net/{name}").read_text(encoding="ascii", errors="replace").splitlines()[1:]
+
+
+def _sockets(pid: int) -> set[str]:
+    found = set()
+    with suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                target = str(entry.readlink())
+                if target.startswith("socket:["):
+                    found.add(target[len("socket:[") : -1])
+    return found
 
 
 def _kind(target: str) -> str:

@@ -70,6 +70,30 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_what_lives_is_kep
     assert list(place.iterdir()) == []
 
 
+SENDER = """
+import sys, tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from tidegate.engine.scratch import cleared_after_a_kill, scratch_folder
+module = SimpleNamespace(tempfile=tempfile)
+with cleared_after_a_kill(module):
+    made = Path(module.tempfile.mkdtemp())
+    assert module.tempfile.gettempdir() == tempfile.gettempdir()
+assert made.parent == scratch_folder() and module.tempfile is tempfile
+Path("beside.py").write_text("")
+sys.path.insert(0, "")
+import beside
+from tidegate.engine.shipping import pack_own_modules
+assert scratch_folder() in pack_own_modules(sys.modules, [str(Path.cwd())]).parents
+"""
+
+
+def test_what_pyspark_puts_aside_and_modules_that_are_sent_lie_there(place: Path, tmp_path: Path) -> None:
+    environment = {"TMPDIR": str(place), "PYTHONPATH": ":".join(filter(None, sys.path))}
+    subprocess.run([sys.executable, "-c", SENDER], env=environment, cwd=tmp_path, check=True, timeout=60)
+    assert list(place.iterdir()) == []
+
+
 def test_links_and_files_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     (tmp_path / f"{scratch.PREFIX}link").symlink_to(tmp_path / "target")

@@ -89,15 +89,14 @@ def run_pipeline(
     admin = Admin(kafka, settings.broker_timeout)
     sources = find_topics(admin, source)
     outputs = check_outputs(plan, admin)
-    spark = open_spark(session, master=settings.master, app_name=f"tidegate {source.group}", debug=debug_asked())
-    closing = contextlib.ExitStack()
-    try:
+    with contextlib.ExitStack() as closing:
+        stop = closing.enter_context(_signals())
+        spark = open_spark(session, master=settings.master, app_name=f"tidegate {source.group}", debug=debug_asked())
+        closing.callback(spark.stop)
         _settle_on(spark, resolved)
-        stopping = threading.Event()
-        work = _work(pipeline, plan, settings, admin, spark, kafka_bytes, stopping)
-        with _signals(stopping.set):
-            own = work.prepare(sources)
-        if stopping.is_set():
+        work = _work(pipeline, plan, settings, admin, spark, kafka_bytes, stop.asked)
+        own = work.prepare(sources)
+        if stop.asked.is_set():
             return Tally(source.group, settings.idle_notice).report((), datetime.now(UTC))
         clock = open_clock(kafka, source.group, own, settings)
         topics = Topics(sources, own.read)
@@ -148,15 +147,12 @@ def run_pipeline(
             stop_seconds=settings.stop_budget,
         )
         _say(_guarantee(pipeline, plan, sources))
-        with _signals(driver.ask_to_stop):
-            report = driver.run(
-                lambda callbacks: open_member(kafka, joining_of(settings, source.group), callbacks), topics, source
-            )
+        stop.also(driver.ask_to_stop)
+        report = driver.run(
+            lambda callbacks: open_member(kafka, joining_of(settings, source.group), callbacks), topics, source
+        )
         if tally.holds_resources or spark.is_owned:
             spark.run_everywhere(close_task, b"")
-    finally:
-        closing.close()
-        spark.stop()
     if report.failure is not None:
         _say_stopped(report.failure, {"group": source.group, "run": run.run_id})
     return report
@@ -260,25 +256,44 @@ def _say(sentence: str, level: int = logging.INFO, about: Mapping[str, object] |
         sys.stderr.flush()
 
 
+class _Stop:
+    """What the first signal does: what has not begun does not begin, and a driver that works is told."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self._tell: Callable[[], None] = self.asked.set
+
+    def ask(self) -> None:
+        self.asked.set()
+        self._tell()
+
+    def also(self, tell: Callable[[], None]) -> None:
+        """From now on call this, too: at once, where somebody has asked already."""
+        self._tell = tell
+        if self.asked.is_set():
+            tell()
+
+
 @contextlib.contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and Ctrl-C end the run in good order; a second one ends it at once."""
+def _signals() -> Iterator[_Stop]:
+    """SIGTERM and Ctrl-C end the run in good order; a second one ends it at once.
+
+    From before Spark starts to after it has ended: otherwise a signal in between leaves Java's files behind.
+    """
+    stop = _Stop()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield stop
         return
-    asked = False
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
+        if stop.asked.is_set():
             os._exit(128 + number)
-        asked = True
-        stop()
+        stop.ask()
         _say("stopping; work in flight is finished and committed (a second signal ends at once)")
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -11,7 +11,10 @@ import fcntl
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 PREFIX = "tidegate-run-"
 _MOST_CHARACTERS = 60
@@ -42,6 +45,33 @@ def scratch_folder() -> Path | None:
     _own = (os.getpid(), folder)
     atexit.register(_remove, os.getpid(), folder)
     return folder
+
+
+@contextmanager
+def cleared_after_a_kill(module: Any) -> Iterator[None]:
+    """Let a module that asks `tempfile` for folders get them in ours meanwhile.
+
+    Not by `tempfile.tempdir`: what other threads of this process put aside is not ours to remove.
+    """
+    if (folder := scratch_folder()) is not None:
+        module.tempfile = _Temporaries(folder)
+    try:
+        yield
+    finally:
+        module.tempfile = tempfile
+
+
+class _Temporaries:
+    """The module `tempfile`, but for where its folders lie."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def mkdtemp(self) -> str:
+        return tempfile.mkdtemp(dir=self._folder)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(tempfile, name)
 
 
 def remove_leftovers(place: Path) -> list[Path]:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
+from tidegate.engine.scratch import scratch_folder
 from tidegate.records import counted
 
 logger = logging.getLogger("tidegate.spark")
@@ -103,7 +104,8 @@ def pack_own_modules(modules: Mapping[str, ModuleType], paths: Sequence[str]) ->
         extra={"action": "modules_sent"},
     )
     # Spark hands it out from where it lies, to executors that come later, too.
-    folder = tempfile.mkdtemp(prefix="tidegate-modules-")
+    # Below the folder that the next start removes: a kill leaves nothing.
+    folder = tempfile.mkdtemp(prefix="tidegate-modules-", dir=scratch_folder())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return pack(files, Path(folder))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.class_archives import start_sooner
 from tidegate.engine.masters import refuse_silent_master, refuse_unknown_master
-from tidegate.engine.scratch import scratch_folder
+from tidegate.engine.scratch import cleared_after_a_kill, scratch_folder
 from tidegate.engine.shipping import own_paths
 from tidegate.engine.wording import lacking, last_line, no_worker, root_cause
 from tidegate.errors import SettingsError, SparkFailed
@@ -224,6 +224,7 @@ class Spark:
 def open_spark(session: SparkSession | None, *, master: str, app_name: str, debug: bool) -> Spark:
     """Use the given session, or the active one, or start an own one."""
     checked_pyspark()
+    from pyspark import java_gateway  # noqa: PLC0415  # slow to import: only when a run begins
     from pyspark.sql import SparkSession  # noqa: PLC0415  # slow to import: only when a run begins
 
     from tidegate.engine import spark_connect  # noqa: PLC0415  # it is built on this module
@@ -254,7 +255,8 @@ def open_spark(session: SparkSession | None, *, master: str, app_name: str, debu
     # PySpark takes Ctrl-C for itself when a session starts; the run has its own way to stop.
     before = signal.getsignal(signal.SIGINT)
     try:
-        session = builder.getOrCreate()
+        with cleared_after_a_kill(java_gateway):  # the file by which it meets the Java that it starts
+            session = builder.getOrCreate()
     except Exception as error:
         home = spark_home()
         theirs = f"SPARK_HOME={home} names the Spark to start: mend or unset it; " if home else ""
