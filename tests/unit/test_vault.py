@@ -204,6 +204,24 @@ def test_what_lies_between_records_is_passed_with_the_marks_at_the_end() -> None
     scene.vault.close()
 
 
+def test_a_gap_that_the_store_does_not_have_is_not_told_to_the_driver() -> None:
+    shelf = Shelf(marks={P: 4})
+    scene = Scene(shelf)
+    scene.read((P, 4))
+    scene.put((P, 4))
+    assert scene.drain() == []
+    scene.books.reach(P, 6)
+    scene.books.reach(Q, 2)
+    shelf.overtaken = True
+    report = scene.books.report(None, {})
+    assert report is not None
+    assert {one.partition: one.position.mark for one in report.partitions} == {P: 5, Q: 0}
+    scene.vault.hurry()
+    scene.vault.close()
+    assert [one.position.mark for one in scene.books.outcome({}).partitions] == [5, 0]
+    assert shelf.marks == {P: 5}
+
+
 def test_effects_are_sealed_by_themselves_a_moment_after_they_were_put() -> None:
     shelf = Shelf()
     scene = Scene(shelf)

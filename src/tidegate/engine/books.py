@@ -54,6 +54,8 @@ class Books:
         self._lease = lease
         self._in_partition_order = in_partition_order
         self.ledgers = {item.partition: Ledger(item.position) for item in lease.partitions}
+        self._stored: dict[Partition, Position] | None = None
+        """Where a store stands that keeps the marks; None where the driver does."""
         self._until = {item.partition: item.until for item in lease.partitions}
         self.failures: dict[Partition, Failure] = {}
         self._counts = [0] * len(Counts().as_tuple())
@@ -128,6 +130,7 @@ class Books:
         """Before anything was read: the partitions stand here, whatever the lease said."""
         with self._lock:
             self.ledgers |= {partition: Ledger(position) for partition, position in positions.items()}
+            self._stored = dict(positions)
 
     def replay(self, partition: Partition) -> int:
         """Return the number of the rewind that moved a partition last."""
@@ -167,6 +170,8 @@ class Books:
         with self._lock:
             if self.is_closed:
                 return
+            if self._stored is not None:
+                self._stored |= positions
             for partition, position in positions.items():
                 self.ledgers[partition].settle_through(position.mark)
                 self._parked.pop(partition, None)
@@ -286,7 +291,7 @@ class Books:
 
     def _partition_outcome(self, item: LeasedPartition, lost: dict[Partition, int], now: float) -> PartitionOutcome:
         partition = item.partition
-        position = self.ledgers[partition].position
+        position = self._position(item)
         still_open = tuple(
             Open(at, note.tries, max(0.0, note.next_try - now), note.sink, note.proofs, note.failure, note.then)
             for (one, at), note in sorted(self._notes.items())
@@ -305,6 +310,16 @@ class Books:
             waits,
             lost.get(partition),
         )
+
+    def _position(self, item: LeasedPartition) -> Position:
+        """Where the driver is to believe a partition stands: where a store keeps the marks, as it has them.
+
+        Otherwise: a gap at the end of the log is passed; the driver takes that for stored, and commits it; the worker
+        dies before the store has it. Then the group stands beyond its table, as if somebody had moved it.
+        """
+        if self._stored is None:
+            return self.ledgers[item.partition].position
+        return self._stored.get(item.partition, item.position)
 
     def _take(self, partition: Partition, record_offset: int) -> None:
         self.ledgers[partition].read_once(record_offset)
