@@ -293,7 +293,7 @@ LIES: dict[str, Lie] = {
     "forgets ahead when a partition comes": Lie(Made(board=ForgetsAhead)),
     "leases a partition twice": Lie(Made(board=LeasesTwice), first=50),
     "rewinds under a running round": Lie(Made(board=RewindsInTheSameEpoch, rewinder=RewindsUnderARound), first=90),
-    "rewinds before the commit": Lie(Made(rewinder=RewindsBeforeTheCommit), ("rewind", "deaf"), first=1800),
+    "rewinds before the commit": Lie(Made(rewinder=RewindsBeforeTheCommit), ("rewind", "deaf"), first=3700),
     "takes a cancelled round for gone": Lie(Made(driver=IgnoresZombies)),
     "loses a failure": Lie(Made(board=LosesFailures)),
     "forgets attempts": Lie(Made(board=ForgetsAttempts)),
