@@ -3,8 +3,9 @@
 `python -m tests.soak [--minutes M] [--rate RECORDS_PER_SECOND] [--warm-up MINUTES] [--json FILE]`
 
 A real broker, `tidegate run` as a process, records at a steady rate. Every few seconds each process is weighed. What
-counts is the slope after the warm-up, in megabytes per minute. The exit code is 1 where one is too steep, or where a
-record was not settled.
+counts is the slope after the warm-up, in megabytes per minute. Every record has a number: those that the sink took, and
+those that were set aside, are counted one by one. The exit code is 1 where a slope is too steep, or where a number is
+missing, repeated, or not where it belongs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -25,10 +27,12 @@ from confluent_kafka import Producer
 
 from tests.acceptance.program import APPS, Program, tidegate
 from tests.hygiene import descriptors_of, resident_bytes, thread_count
+from tests.soak_ids import Verdict, judge, noted
 from tidegate.dev.broker import Broker
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.connection import Kafka
 from tidegate.names import dead_topic
+from tidegate.ops.tail import tail
 from tidegate.records import Partition
 
 TOPIC, GROUP, PARTITIONS = "soak", "soak-group", 4
@@ -36,6 +40,8 @@ EVERY_SECONDS = 5.0
 STEEPEST = 1.0
 """Megabytes per minute."""
 ROLES = ("driver", "jvm", "workers")
+BAD_EVERY = 1000
+"""One record of so many is set aside, the last: see `apps/soak.py`."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +61,14 @@ class Feeder(threading.Thread):
 
     def __init__(self, bootstrap: str, rate: float) -> None:
         super().__init__(daemon=True)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+        # Idempotent: a record that the producer itself sends twice is no repeat of the pipeline.
+        known = {"bootstrap.servers": bootstrap, "linger.ms": 20, "enable.idempotence": True}
+        self._producer = Producer({**known, "delivery.report.only.error": True})
         self._rate = rate
         self._is_over = threading.Event()
         self.count = 0
+        self.refused = 0
+        """Those that the broker has not taken: they will be missing, and the pipeline is not to blame."""
 
     def run(self) -> None:
         began = time.monotonic()
@@ -77,9 +87,12 @@ class Feeder(threading.Thread):
     def _write(self, value: bytes, partition: int) -> None:
         while True:
             try:
-                return self._producer.produce(TOPIC, value, partition=partition)
+                return self._producer.produce(TOPIC, value, partition=partition, on_delivery=self._note_refusal)
             except BufferError:  # a broker that is busy elsewhere: what is written later is written all the same
                 self._producer.poll(0.1)
+
+    def _note_refusal(self, error: object, _message: object) -> None:
+        self.refused += error is not None
 
     def finish(self) -> None:
         self._is_over.set()
@@ -96,23 +109,25 @@ def main() -> int:
     words.add_argument("--live", default="true", choices=["true", "false"])
     chosen = words.parse_args()
     with tempfile.TemporaryDirectory(prefix="tidegate-soak-") as folder, Broker() as broker:
-        samples, figures = soak(broker, Path(folder), chosen.minutes, chosen.rate, chosen.live)
+        samples, figures, verdict = soak(broker, Path(folder), chosen.minutes, chosen.rate, chosen.live)
     slopes = {role: slope([one for one in samples if one.role == role], chosen.warm_up) for role in ROLES}
     figures |= {"slopes_mb_per_minute": slopes, "warm_up_minutes": chosen.warm_up}
     show(samples, figures)
     if chosen.json is not None:
         chosen.json.write_bytes(orjson.dumps({**figures, "samples": [asdict(one) for one in samples]}))
     is_steady = all(one is not None and one < STEEPEST for one in slopes.values())
-    return 0 if is_steady and figures["settled_or_dead"] == figures["produced"] else 1
+    is_whole = verdict.is_clean and figures["settled"] == verdict.taken and figures["exit_code"] == 0
+    return 0 if is_steady and is_whole else 1
 
 
 def soak(
     broker: Broker, folder: Path, minutes: float, rate: float, live: str
-) -> tuple[list[Sample], dict[str, object]]:
+) -> tuple[list[Sample], dict[str, object], Verdict]:
     """Let a pipeline run for so long; return what was weighed and what became of the records."""
     admin = Admin(Kafka(broker.bootstrap), 30.0)
     admin.create_topic(TOPIC, PARTITIONS)
-    environment = {"TOPIC": TOPIC, "GROUP": GROUP}
+    numbers = folder / "numbers"
+    environment = {"TOPIC": TOPIC, "GROUP": GROUP, "NUMBERS": str(numbers)}
     app = str(APPS / "soak.py")
     command = tidegate("run", app, "--bootstrap", broker.bootstrap, "--master", "local[2]", "--set", f"live={live}")
     program = Program(command, folder, environment)
@@ -138,17 +153,28 @@ def soak(
         ended = program.wait(within=120)
     finally:
         program.kill_all()
-    dead = sum(admin.ends([Partition(dead_topic(GROUP), number) for number in range(PARTITIONS)]).values())
-    found = re.search(r"([\d,]+) records? settled in this run", ended.out + ended.err)
-    settled = 0 if found is None else int(found.group(1).replace(",", ""))
-    return samples, {
+    verdict = judge(feeder.count, noted(numbers), dead_numbers(broker), range(BAD_EVERY - 1, feeder.count, BAD_EVERY))
+    figures = {
         "minutes": (time.monotonic() - began) / 60,
         "produced": feeder.count,
-        "settled": settled,
-        "dead": dead,
-        "settled_or_dead": settled + dead,
+        "refused": feeder.refused,
+        "settled": settled_of(ended.out + ended.err),
+        **verdict.figures(),
         "exit_code": ended.code,
     }
+    return samples, figures, verdict
+
+
+def dead_numbers(broker: Broker) -> Iterator[int]:
+    """Give the numbers that were set aside."""
+    for letter in tail(dead_topic(GROUP), kafka=Kafka(broker.bootstrap)):
+        yield orjson.loads(letter.value or b"")["id"]
+
+
+def settled_of(words: str) -> int:
+    """Return how many records the run says that it has settled."""
+    found = re.search(r"([\d,]+) records? settled in this run", words)
+    return 0 if found is None else int(found.group(1).replace(",", ""))
 
 
 def weigh(program: Program, minutes: float) -> list[Sample]:
