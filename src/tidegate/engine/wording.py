@@ -103,6 +103,9 @@ def last_line(text: str) -> str:
 
 def root_cause(text: str) -> str:
     """Return the line of a long error that says why."""
-    causes = [line for line in text.splitlines() if "Caused by:" in line or "Lost task" in line]
-    line = causes[-1] if causes else text.splitlines()[0] if text else "no reason given"
+    lines = text.splitlines()
+    causes = [line for line in lines if "Caused by:" in line or "Lost task" in line]
+    # Python's own first line names a call of Spark's; what Java threw stands behind a colon.
+    thrown = [line.removeprefix(": ") for line in lines[1:] if line.startswith(": ")]
+    line = (causes[-1:] or thrown[:1] or lines[:1] or ["no reason given"])[0]
     return line.strip().removeprefix("Caused by:").strip()
