@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.simulation.effects import Effects
 
 TRANSACTION_SECONDS = 15.0
+LATE_ENDS, LATEST_END = 0.05, 10.0
+"""How often what was decided takes long to be seen: a broker that holds a part of it is away."""
 
 
 class Refusal(Exception):
@@ -145,7 +147,8 @@ class Coordinator:
         bearer.state, bearer.is_commit = "ending", is_commit
         bearer.sure_since = self._world.tick()
         self._world.say("transaction", bearer.name, bearer.number, "commits" if is_commit else "aborts")
-        self._world.at(self._world.soon(), self._appear, bearer)
+        late = LATEST_END * self._world.random() if self._world.random() < LATE_ENDS else 0.0
+        self._world.at(self._world.soon() + late, self._appear, bearer)
 
     def _appear(self, bearer: Bearer) -> None:
         self.counts["committed" if bearer.is_commit else "aborted"] += 1
