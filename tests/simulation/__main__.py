@@ -19,11 +19,12 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true", help="make it smaller, as long as it shows a breach")
     parser.add_argument("--schedules", type=int, help="run so many, and tell only those that show a breach")
     parser.add_argument("--frames", action="store_true", help="of a DataFrame pipeline")
+    parser.add_argument("--once", choices=("kafka",), default="none", help="with marks stored beside effects, there")
     parser.add_argument("--workers", type=int, help="on how many cores")
     asked = parser.parse_args()
     if asked.schedules is not None:
         return many(asked)
-    plan = plan_of(asked.seed, is_frames=asked.frames)
+    plan = plan_of(asked.seed, is_frames=asked.frames, store=asked.once)
     if asked.shrink and run_one(plan).breaches:
         plan = shrink(plan)
     sys.stdout.write(story(plan) + "\n")
@@ -33,7 +34,7 @@ def main() -> int:
 def many(asked: argparse.Namespace) -> int:
     began, total, told_at = time.monotonic(), Summary(), 0.0
     try:
-        for lot in run_many(asked.seed, asked.schedules, asked.workers, is_frames=asked.frames):
+        for lot in run_many(asked.seed, asked.schedules, asked.workers, is_frames=asked.frames, store=asked.once):
             total.add(lot)
             for seed, breaches in list(lot.breaches.items())[:SHOWN]:
                 sys.stdout.write(f"seed {seed}: {breaches[0]}\n")

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 
-from tests.simulation.plan import KINDS, Kind, Plan, plan_of
+from tests.simulation.plan import KINDS, Kind, Plan, Store, plan_of
 from tests.simulation.simulation import Made, Ran, Simulation
 
 LOT = 2_000
@@ -55,13 +55,14 @@ def run_lot(
     kinds: tuple[Kind, ...] = KINDS,
     *,
     is_frames: bool = False,
+    store: Store = "none",
     most_breaches: int = 5,
 ) -> Summary:
     """Run the schedules of so many seeds; stop where enough of them show a breach."""
     found = Summary()
     with seldom_collected() as collect:
         for seed in range(first, first + count):
-            ran = run_one(plan_of(seed, kinds, is_frames=is_frames), made)
+            ran = run_one(plan_of(seed, kinds, is_frames=is_frames, store=store), made)
             found.schedules += 1
             found.counts.update(ran.counts)
             found.endings.update(ran.endings)
@@ -89,11 +90,13 @@ def seldom_collected() -> Iterator[Callable[[], int]]:
             gc.enable()
 
 
-def run_many(first: int, count: int, workers: int | None = None, *, is_frames: bool = False) -> Iterator[Summary]:
+def run_many(
+    first: int, count: int, workers: int | None = None, *, is_frames: bool = False, store: Store = "none"
+) -> Iterator[Summary]:
     """Run schedules on so many cores; what each lot brought comes as it comes."""
     lots = [(at, min(LOT, first + count - at)) for at in range(first, first + count, LOT)]
     with ProcessPoolExecutor(workers or os.cpu_count() or 1, mp_context=get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(run_lot, *lot, is_frames=is_frames) for lot in lots]):
+        for done in as_completed([pool.submit(run_lot, *lot, is_frames=is_frames, store=store) for lot in lots]):
             yield done.result()
 
 

@@ -22,6 +22,7 @@ Positions = Mapping[Partition, Commit]
 Reply = Callable[[KafkaError | None], None]
 _MOST_RESENDS = 3
 _MOST_POLLS = 50
+_MOST_READS = 10
 
 
 class SimConsumer:
@@ -164,6 +165,9 @@ class SimConsumer:
     def memberid(self) -> str:
         return self.member_id
 
+    def consumer_group_metadata(self) -> tuple[str, int]:
+        return self.member_id, self.generation
+
     def close(self) -> None:
         self.joins += 1
         if not self.process.silent_seconds:
@@ -288,8 +292,13 @@ class SimAdmin(Admin):
         self, group: str, partitions: Iterable[Partition] | None = None, *, require_stable: bool = False
     ) -> dict[Partition, Commit]:
         assert group
-        assert require_stable in (True, False)
         self._wait()
+        tries = _MOST_READS
+        while require_stable and self._process.sim.coordinator.holds_back(self._cluster.logs):
+            if not (tries := tries - 1):
+                raise BrokerUnreachable("a transaction holds the marks back", "wait")
+            self._wait()
+            self._process.sleep(1.0)
         found = self._cluster.offsets
         return {tp: found[tp] for tp in (found if partitions is None else partitions) if tp in found}
 

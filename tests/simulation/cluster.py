@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -10,11 +10,13 @@ from confluent_kafka import KafkaError
 
 from tests.simulation.world import World
 from tidegate.kafka.commits import CommitSeen
+from tidegate.kafka.connection import Kafka
 from tidegate.records import Commit, Partition
 
 if TYPE_CHECKING:
     from tests.simulation.client import SimConsumer
 
+KAFKA = Kafka("localhost:9092")
 GROUP = "g"
 TOPIC = "t"
 TOPIC_ID = "i"
@@ -54,6 +56,10 @@ class Cluster:
         self.logs = logs
         self.offsets: dict[Partition, Commit] = {}
         self.commits: list[CommitSeen] = []
+        self.stored_at: dict[Partition, int] = {}
+        """At which tick each was stored last."""
+        self.watch: Callable[[Partition, Commit], None] | None = None
+        """Looks at every mark that is stored."""
         self.loading_until = 0.0
         self.group = Group(world, list(logs))
 
@@ -65,8 +71,11 @@ class Cluster:
         for partition, commit in commits.items():
             tick = self.world.tick()
             self.offsets[partition] = commit
+            self.stored_at[partition] = tick
             self.commits.append(CommitSeen(GROUP, partition, commit.mark, commit.metadata, tick, len(self.commits)))
             self.world.say(who, "committed", partition, commit.mark, commit.metadata)
+            if self.watch is not None:
+                self.watch(partition, commit)
 
     def remove(self, partition: Partition, beginning: int) -> None:
         """Retention takes what lies before."""
@@ -206,3 +215,16 @@ class Group:
         if generation != self.generation:
             return int(KafkaError.ILLEGAL_GENERATION)
         return int(KafkaError.REBALANCE_IN_PROGRESS) if self.state == "completing" else None
+
+    def refusal_in_transaction(self, name: str, generation: int) -> int | None:
+        """Why marks of this member are not taken into a transaction; one that names no generation is not looked at."""
+        if not name and generation < 0:
+            return None
+        code = self.refusal(name, generation)
+        return None if code == KafkaError.REBALANCE_IN_PROGRESS else code
+
+    def hear_of(self, name: str) -> None:
+        """A member whose rounds are refused hears by its heartbeats, too, that its generation is not the group's."""
+        seat = self.seats.get(name)
+        if seat is not None and self.state == "stable" and seat.consumer.generation != self.generation:
+            self._world.at(0.3, seat.consumer.hear_old_generation, name, seat.consumer.generation)

@@ -6,7 +6,7 @@ A rewind begins a new life of its partition. Each life is judged for itself, as 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tests.simulation.cluster import GROUP, Cluster
@@ -47,6 +47,8 @@ class Judge:
         self.breaches: list[str] = []
         self.returns = 0
         """Processes that ended by themselves, as caught up."""
+        self.promised: Callable[[], Mapping[Partition, int]] = dict
+        """Marks that are certain to be stored, and are not there yet."""
         self._failed: set[tuple[object, Partition, int, int]] = set()
         self._tries: dict[tuple[object, Partition, int, int], int] = {}
         self._lost: dict[tuple[object, Partition], float] = {}
@@ -62,7 +64,7 @@ class Judge:
         """No other task may be at work on these, but for one of a session that is over."""
         ended = self._cluster.group.ended
         for other in self._tasks:
-            if other is task or other.is_over or not other.partitions & task.partitions:
+            if other is task or other.is_over or other.is_out_of_sight or not other.partitions & task.partitions:
                 continue
             if other.owner is not task.owner and (other.session in ended or task.session in ended or other.is_orphan):
                 continue
@@ -86,11 +88,15 @@ class Judge:
             # Where it stood when the process began counts as well; a rewind may have come since it was there.
             before = highest.get(one.partition, 0) if one.committed_at_ms > since else 0
             highest[one.partition] = max(one.mark or 0, before)
+        for partition, mark in self.promised().items():
+            highest[partition] = max(mark, highest.get(partition, 0))
         for partition, end in ends.items():
             if highest.get(partition, 0) < end:
                 self.breach(f"{process} ended as caught up, and {partition} is at {highest.get(partition)} of {end}")
 
     def began(self, task: Task, attempt: Attempt) -> None:
+        if task.is_out_of_sight:
+            return
         message = attempt.message
         lost_at = self._lost.get((task.owner, message.place), 0.0)
         if task.leased_at < lost_at < self._world.now - HEARD_SECONDS:
@@ -147,7 +153,7 @@ class Judge:
         faults = [*self.faults, *(Fault("expelled", at, driver) for driver, at in self._cluster.group.ended.items())]
         found = check_laws(produced, self.events, self._commits, faults, copies=self.copies, order=self._plan.order)
         kept = [str(one) for one in found if one.law != "L2" or last[one.partition.number] == one.partition]
-        twice = self._effects_twice() if self._plan.is_frames else ()
+        twice = self._effects_twice() if self._plan.is_frames or self._plan.store != "none" else ()
         return [*self.breaches, *self._world.crashes, *kept, *twice, *self._undone_rewinds()]
 
     @property

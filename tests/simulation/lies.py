@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tests.simulation.plan import KINDS, Kind
+from tests.simulation.lie import Lie
+from tests.simulation.once_lies import ONCE_LIES
 from tests.simulation.simulation import Made
 from tidegate.engine.board import Board
 from tidegate.engine.cancelled import Cancelled
@@ -275,18 +276,8 @@ class WritesBeforeTheCommit(FrameBoard):
         return one.may_be_leased and one.parked_until is None
 
 
-@dataclass(frozen=True)
-class Lie:
-    """A driver that lies, and the faults under which that shows."""
-
-    made: Made
-    kinds: tuple[Kind, ...] = KINDS
-    is_frames: bool = False
-    first: int = 0
-    """The first seed to try: one shortly before the first that shows it."""
-
-
 LIES: dict[str, Lie] = {
+    **ONCE_LIES,
     "commits past a record that is not settled": Lie(Made(board=CommitsTheRecordAtTheMark)),
     "believes an outcome of an old epoch": Lie(Made(board=BelievesOldEpochs, rewinder=RewindsUnderARound), ("rewind",)),
     "goes on with what it gave back": Lie(Made(board=KeepsWhatItGaveBack)),

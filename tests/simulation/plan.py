@@ -8,9 +8,10 @@ from typing import Literal
 
 Kind = Literal[
     "kill", "stop", "freeze", "cut", "die", "hang", "loading", "deaf", "slow", "retention", "rewind", "maintenance",
-    "pause", "produce", "disown",
+    "pause", "produce", "disown", "resize",
 ]  # fmt: skip
 Bad = Literal["fails", "kills"]
+Store = Literal["none", "kafka"]
 OFTEN: tuple[Bad, ...] = ("fails", "fails", "fails", "kills")
 KINDS: tuple[Kind, ...] = (
     "kill", "kill", "stop", "stop", "freeze", "cut", "die", "die", "hang", "hang", "loading", "deaf", "slow",
@@ -54,6 +55,8 @@ class Plan:
     faults: tuple[Fault, ...] = ()
     is_frames: bool = False
     """Whether rounds are DataFrames."""
+    store: Store = "none"
+    """Where rounds store marks together with the effects of their records."""
     until_caught_up: bool = False
     """Whether processes end by themselves, where the logs ended when they began."""
 
@@ -63,12 +66,24 @@ class Plan:
         return len(self.faults), len(self.bad), sum(self.records), self.processes + self.lanes
 
 
-def plan_of(seed: int, kinds: tuple[Kind, ...] = KINDS, *, is_frames: bool = False) -> Plan:
-    """Make the schedule of a seed, with faults of these kinds; of records, or of DataFrames."""
+def plan_of(seed: int, kinds: tuple[Kind, ...] = KINDS, *, is_frames: bool = False, store: Store = "none") -> Plan:
+    """Make the schedule of a seed, with faults of these kinds; of records, or of DataFrames; once, or at least once."""
     made = _records_plan(seed, kinds)
+    if store != "none":
+        return _once_plan(made, store)
     if not is_frames:
         return made
     return replace(made, is_frames=True, lanes=1, order="none", is_live=False, bad={}, processes=min(2, made.processes))
+
+
+def _once_plan(made: Plan, store: Store) -> Plan:
+    """Add what matters to such rounds alone: that partitions go to another lane while the group stays as it is."""
+    chance = random.Random(f"once {made.seed}")
+    more = tuple(
+        Fault(chance.random() * 8, "resize", chance.randrange(6), chance.random())
+        for _ in range(chance.choice((0, 1, 2, 3)))
+    )
+    return replace(made, store=store, faults=tuple(sorted((*made.faults, *more), key=lambda one: one.at)))
 
 
 def _records_plan(seed: int, kinds: tuple[Kind, ...]) -> Plan:

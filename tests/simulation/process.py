@@ -11,11 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.client import SimAdmin, SimConsumer, SimMember
-from tests.simulation.cluster import GROUP, SESSION_SECONDS, TOPIC
+from tests.simulation.cluster import GROUP, KAFKA, SESSION_SECONDS, TOPIC
 from tests.simulation.frames import SimFrameLanes
+from tests.simulation.once import SimOnceLanes, Worker
 from tests.simulation.rounds import SimLanes
 from tests.simulation.world import Fiber
 from tidegate.beside import Beside
+from tidegate.engine.backing import Backer
 from tidegate.engine.board import Board
 from tidegate.engine.bulletin import Bulletin
 from tidegate.engine.control import State, StopAsked
@@ -24,11 +26,11 @@ from tidegate.engine.finish import Goal
 from tidegate.engine.lookout import Lookout
 from tidegate.engine.planner import Planner
 from tidegate.engine.planning import RoundLimits
+from tidegate.engine.starting import Starting
 from tidegate.engine.tally import Tally
 from tidegate.engine.topics import Topics
 from tidegate.engine.truth import Truth
 from tidegate.errors import TidegateError
-from tidegate.kafka.connection import Kafka
 from tidegate.kafka.member import Callbacks, Joining, Member
 from tidegate.ledger import decode_any
 from tidegate.pipeline import Source
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 
 Ends = dict[Partition, int]
 
-KAFKA = Kafka("localhost:9092")
 JOINING = Joining(GROUP, SESSION_SECONDS)
 SOURCE = Source((TOPIC,), GROUP, None, "earliest", lost="earliest")
 LIMITS = Limits(5.0, 1.0, 3.0, 20.0)
@@ -122,6 +123,7 @@ class Process:
         self.consumer: SimConsumer | None = None
         self.report: Report | None = None
         self.inbox = Inbox(self)
+        self.workers: list[Worker] = []
         self._fibers: list[Fiber] = []
         self._main = self.begin("main", self._run)
 
@@ -132,6 +134,7 @@ class Process:
 
     def begin(self, name: str, function: Callable[[], None]) -> Fiber:
         fiber = Fiber(self.world, f"{self._name} {name}", function, lambda: self._frozen_until - self.world.now)
+        fiber.owner = self
         self._fibers.append(fiber)
         return fiber
 
@@ -156,6 +159,11 @@ class Process:
     @property
     def is_cut(self) -> bool:
         return self.world.now < self._cut_until
+
+    @property
+    def cut_seconds(self) -> float:
+        """For how long nothing will come through."""
+        return max(0.0, self._cut_until - self.world.now)
 
     @property
     def silent_seconds(self) -> float:
@@ -242,6 +250,7 @@ class Process:
             made.rewinder(board, starting, inbox.put, beside),
             Silence(str(self), tally, lookout, committer, lambda _status: None, beside),
             None,
+            backer=self._backer(starting),
         )
         driver = made.driver(
             board, lanes, helpers, committer, tally, inbox, stop_seconds=plan.stop_seconds, beside=beside
@@ -250,8 +259,17 @@ class Process:
 
     def _records(self, ends: Ends | None) -> tuple[Board, SimLanes]:
         plan = self.sim.plan
-        board = self.sim.made.board(plan.lanes, replace(LIMITS, records=plan.most_records), ends)
-        return board, SimLanes(self, is_live=plan.is_live)
+        limits, rounds_commit = replace(LIMITS, records=plan.most_records), plan.store == "kafka"
+        board = self.sim.made.board(plan.lanes, limits, ends, rounds_commit=rounds_commit)
+        lanes = SimLanes if plan.store == "none" else SimOnceLanes
+        return board, lanes(self, is_live=plan.is_live)
+
+    def _backer(self, starting: Starting) -> Backer | None:
+        if self.sim.plan.store == "none":
+            return None
+        family, in_transactions = f"{GROUP}.{self}", self.sim.plan.store == "kafka"
+        made = self.sim.made.backer
+        return made(KAFKA, family, starting.topic_id, self.inbox.put, in_transactions=in_transactions)
 
     def _frames(self, beside: Beside, admin: SimAdmin, ends: Ends | None) -> tuple[Board, SimLanes]:
         board = self.sim.made.frame_board(LIMITS, ends, lambda: self.cluster.logs)

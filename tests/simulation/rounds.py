@@ -138,6 +138,11 @@ class Task:
         return f"{self.owner} round {self.lease.round} (task {self.pid})"
 
     @property
+    def is_out_of_sight(self) -> bool:
+        """Whether nobody waits for it any more, so that it may be at work beside whoever came after."""
+        return False
+
+    @property
     def is_over(self) -> bool:
         """Whether it does nothing more."""
         return self._has_ended or (self._dies_at is not None and self._world.now >= self._dies_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -10,11 +11,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.simulation.cluster import GROUP, TOPIC, TOPIC_ID, Cluster, Log
+from tests.simulation.coordinator import Coordinator
+from tests.simulation.effects import Effects
+from tests.simulation.fibers import WorkerFiber
 from tests.simulation.frames import Writer
 from tests.simulation.judge import Judge
 from tests.simulation.plan import Fault, Plan
 from tests.simulation.process import Process
+from tests.simulation.producer import simulated_clients
 from tests.simulation.world import World
+from tidegate.engine.backing import Backer
 from tidegate.engine.board import Board
 from tidegate.engine.committer import Committer
 from tidegate.engine.control import PauseAsked, StopAsked
@@ -24,6 +30,8 @@ from tidegate.engine.frame_board import FrameBoard
 from tidegate.engine.marks import MarkFinder
 from tidegate.engine.rewinder import RewindAsked, Rewinder
 from tidegate.engine.starting import Starting
+from tidegate.engine.vault import Vault
+from tidegate.kafka.transactions import Transactions
 from tidegate.ledger import Home, encode
 from tidegate.records import Commit, Partition, Position
 
@@ -31,6 +39,9 @@ if TYPE_CHECKING:
     from tests.simulation.rounds import Message, Task
 
 LONGEST_FAULT = 9.0
+ROUGH_SECONDS = 15.0
+EDGE_TROUBLE = 0.05
+"""How often something happens to a worker between two steps of a transaction."""
 PATIENCE_SECONDS = 300.0
 """When the faults are over, everything is settled and committed within this (virtual) time."""
 
@@ -47,6 +58,9 @@ class Made:
     starting: type[Starting] = Starting
     frame_board: type[FrameBoard] = FrameBoard
     finish: type[Finish] = Finish
+    backer: type[Backer] = Backer
+    vault: type[Vault] = Vault
+    transactions: type[Transactions] = Transactions
 
 
 @dataclass
@@ -76,6 +90,12 @@ class Simulation:
         self.tasks: list[Task] = []
         self.judge = Judge(self.world, plan, self.cluster, self.tasks)
         self.writer = Writer(self.judge.breach)
+        self.effects = Effects(self.judge, self.cluster)
+        self.coordinator = Coordinator(self.world, self.cluster, self.effects)
+        if plan.store != "none":
+            self.cluster.watch = self.effects.stood
+            self.judge.promised = self.coordinator.promised
+        self.worker_fibers: list[WorkerFiber] = []
         self.endings: Counter[str] = Counter()
         self._misfortunes: Counter[tuple[int, int]] = Counter()
         self._sessions = self._pids = self._starts = self._replays = 0
@@ -88,18 +108,22 @@ class Simulation:
         self._rewinds: list[tuple[Process, RewindAsked]] = []
 
     def run(self) -> Ran:
-        try:
-            self._begin()
-            self._go_on()
-        finally:
-            for process in self._everyone:
-                process.bury()
+        with simulated_clients(self) if self.plan.store != "none" else contextlib.nullcontext():
+            try:
+                self._begin()
+                self._go_on()
+            finally:
+                for process in self._everyone:
+                    process.bury()
+                for fiber in self.worker_fibers:
+                    fiber.bury()
         breaches = self.judge.verdict()
         world = self.world
         counts = Counter(fault.kind for fault in self.judge.faults)
         counts.update(commits=len(self.cluster.commits), rounds=len(self.tasks), expelled=len(self.cluster.group.ended))
         counts.update(rewinds=self._replays, settled=len(self.judge.events), starts=self._starts)
         counts["caught up"] = self.judge.returns
+        counts.update(self.coordinator.counts)
         return Ran(breaches, world.trace or [], world.now, self.endings, counts)
 
     def _begin(self) -> None:
@@ -184,6 +208,23 @@ class Simulation:
 
     # --- faults
 
+    @property
+    def is_rough(self) -> bool:
+        """Whether things go wrong by chance, too."""
+        return self.world.now < ROUGH_SECONDS
+
+    def meet_edge(self, task: Task) -> None:
+        """A task is between two steps of a transaction: it may die there, or stand still."""
+        if not self.is_rough or self.world.random() >= EDGE_TROUBLE:
+            return
+        if self.world.random() < 0.5:
+            self.world.say(task, "dies between two steps")
+            task.die()
+        else:
+            longest = self.world.pick((1.0, LONGEST_FAULT, 3 * LONGEST_FAULT))
+            task.hangs_until = self.world.now + longest * self.world.random()
+            self.world.say(task, "stands still between two steps until", task.hangs_until)
+
     def note_fault(self, kind: str, driver: int | None = None, worker: int | None = None) -> None:
         self.judge.fault(kind, driver, worker)
 
@@ -244,6 +285,13 @@ class Simulation:
     def _retention(self, fault: Fault) -> None:
         partition = self._partition(fault)
         self.cluster.remove(partition, round(self.cluster.logs[partition].end * fault.size))
+
+    def _resize(self, fault: Fault) -> None:
+        """Spark has room for so many rounds from now on; an executor that is gone takes a task along."""
+        if (process := self._process(fault)) is not None and process.board is not None:
+            process.board.resize(1 + int(3 * fault.size))
+            for task in self.tasks_of(process)[-1:]:
+                task.die()
 
     def _pause(self, fault: Fault) -> None:
         if (process := self._process(fault)) is not None:

@@ -74,6 +74,8 @@ class Fiber:
         self._nap = 0
         self._is_waiting = False
         self.is_dead = False
+        self.owner: Any = None
+        """The process that it is of."""
         self._greenlet = greenlet(self._run, world.hub)
         self._sleep_until(world.soon())
 

@@ -13,35 +13,36 @@ import pytest
 
 from tests.simulation.campaign import LOT, Summary, run_lot, run_many, run_one, shrink, story
 from tests.simulation.lies import LIES
-from tests.simulation.plan import plan_of
+from tests.simulation.plan import Store, plan_of
 
 SCHEDULES = int(os.environ.get("PROOF_DRIVER_SCHEDULES", "600"))
 ENOUGH = 1000
 """Within so many schedules every lie shows; most do within a hundred."""
 
 
-def ran(schedules: int, *, is_frames: bool) -> Summary:
+def ran(schedules: int, *, is_frames: bool = False, store: Store = "none") -> Summary:
     if schedules <= LOT:
-        return run_lot(0, schedules, is_frames=is_frames)
+        return run_lot(0, schedules, is_frames=is_frames, store=store)
     total = Summary()
-    for lot in run_many(0, schedules, is_frames=is_frames):
+    for lot in run_many(0, schedules, is_frames=is_frames, store=store):
         total.add(lot)
         if total.breaches:
             break
     return total
 
 
-def tell_breaches(found: Summary, *, is_frames: bool) -> None:
+def tell_breaches(found: Summary, *, is_frames: bool = False, store: Store = "none") -> None:
     for seed, breaches in found.breaches.items():
-        small = shrink(plan_of(seed, is_frames=is_frames))
-        command = f"python -m tests.simulation {seed} --shrink{' --frames' if is_frames else ''}"
+        small = shrink(plan_of(seed, is_frames=is_frames, store=store))
+        kind = " --frames" if is_frames else "" if store == "none" else f" --once {store}"
+        command = f"python -m tests.simulation {seed} --shrink{kind}"
         pytest.fail(f"seed {seed}: {breaches[0]}\n{command}\n{story(small)}")
 
 
 @pytest.mark.timeout(60 + SCHEDULES // 10)
 def test_no_random_schedule_breaks_a_law() -> None:
-    found = ran(SCHEDULES, is_frames=False)
-    tell_breaches(found, is_frames=False)
+    found = ran(SCHEDULES)
+    tell_breaches(found)
     assert found.schedules == SCHEDULES
     per_schedule = {name: number / SCHEDULES for name, number in found.counts.items()}
     # That it was not idle: without these nothing is proved.
@@ -73,15 +74,30 @@ def test_a_schedule_that_once_showed_a_breach_is_lawful(seed: int, because: str)
     assert run_one(plan_of(seed)).breaches == [], because
 
 
+@pytest.mark.timeout(60 + SCHEDULES // 10)
+def test_no_random_schedule_shows_an_effect_without_its_mark_or_a_mark_without_its_effects() -> None:
+    schedules = SCHEDULES // 2
+    found = ran(schedules, store="kafka")
+    tell_breaches(found, store="kafka")
+    assert found.schedules == schedules
+    per_schedule = {name: number / schedules for name, number in found.counts.items()}
+    for name, least in {
+        "rounds": 5, "committed": 3, "settled": 3, "aborted": 0.6, "marks refused": 0.3, "fenced": 0.2,
+        "timed out": 0.03, "worker died": 0.5, "cancelled": 0.1, "killed": 0.05, "rewinds": 0.08, "caught up": 0.1,
+    }.items():  # fmt: skip
+        assert per_schedule[name] > least, name
+
+
 @pytest.mark.parametrize("name", LIES)
 def test_a_driver_that_lies_is_found_out(name: str) -> None:
     lie = LIES[name]
-    found = run_lot(lie.first, ENOUGH, lie.made, lie.kinds, is_frames=lie.is_frames, most_breaches=1)
+    found = run_lot(lie.first, ENOUGH, lie.made, lie.kinds, is_frames=lie.is_frames, store=lie.store, most_breaches=1)
     assert found.breaches, f"nobody noticed a driver that {name} in {found.schedules} schedules"
 
 
-def test_a_seed_is_one_schedule() -> None:
-    first, second = (run_one(plan_of(11), is_tracing=True) for _ in range(2))
+@pytest.mark.parametrize("store", ["none", "kafka"])
+def test_a_seed_is_one_schedule(store: Store) -> None:
+    first, second = (run_one(plan_of(11, store=store), is_tracing=True) for _ in range(2))
     assert first.trace == second.trace
     assert len(first.trace) > 10
 
