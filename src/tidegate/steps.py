@@ -192,8 +192,12 @@ class Runner:
         return self._before | self._done
 
     def resume(self, done: Done) -> None:
-        """Skip these sinks of these children in the next record: an earlier attempt did them."""
+        """Skip these sinks of these children in the next record: an earlier attempt did them.
+
+        What the record before has come to is forgotten: a run that notes nothing would leave it standing for its own.
+        """
         self._before = done
+        self._done = set()
 
     def run_noting(self, value: Value) -> None:
         """Run the whole chain for one value, noting where it is and which sinks took it."""
