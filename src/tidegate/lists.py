@@ -46,6 +46,7 @@ def write_lists(parts: Sequence[Part], sinks: int) -> Generator[tuple[int, list[
     Yields (sink number, items) for each call to be made; is sent the sink's answer, or the exception it raised.
     """
     for number in range(sinks):
+        _leave_behind_failures(parts)
         items = [
             (part, child, value)
             for part in parts
@@ -55,6 +56,16 @@ def write_lists(parts: Sequence[Part], sinks: int) -> Generator[tuple[int, list[
         ]
         if items:
             yield from _write(number, items)
+
+
+def _leave_behind_failures(parts: Sequence[Part]) -> None:
+    """What stands behind a failed record of its queue goes to no further sink before that is decided."""
+    failed: set[Hashable] = set()
+    for part in parts:
+        if not part.is_open:
+            failed.add(part.queue)
+        elif part.queue in failed:
+            part.is_begun = False
 
 
 def _write(number: int, items: list[Item]) -> Generator[tuple[int, list[Item]], object, None]:
@@ -117,8 +128,11 @@ def _by_place(
     failures: Mapping[int, BaseException], count: int, answer: Sequence[object] | None = None
 ) -> dict[int, BaseException]:
     """Return failures by place; where it is not clear which values they mean, all have failed: none is lost."""
-    is_clear = all(type(place) is int and 0 <= place < count for place in failures)
+    is_clear = all(
+        type(place) is int and 0 <= place < count and isinstance(error, BaseException)
+        for place, error in failures.items()
+    )
     if failures and (not is_clear or (answer is not None and len(answer) != count)):
-        wrong = ValueError(f"the sink's answer does not fit its list of {count} values: {dict(failures)!r}"[:500])
+        wrong = ValueError(f"the sink's answer does not fit its list of {count} values: {list(failures)!r}"[:500])
         return dict.fromkeys(range(count), wrong)
     return dict(failures)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import pairwise
 from typing import Literal, TypeVar
 
@@ -16,6 +17,8 @@ from tidegate.errors import Reject, SettingsError, Unavailable, Undecodable, Wor
 from tidegate.names import duration_name
 from tidegate.records import Tries
 
+LONGEST_ASKED = 86_400.0
+"""Nobody is left alone for longer than a day, whatever a `retry_after` says: endless would be for ever, in silence."""
 TIMES_ALONE = 3
 """So often a record may stay `Unavailable` while others get through its sink; then it goes on along the row."""
 
@@ -296,7 +299,7 @@ def decide(
     if isinstance(error, Unavailable) and row.hold is not None:
         alone = tries.alone + others_go_on
         if alone < TIMES_ALONE:
-            wait = max(_grown(row.hold.wait, 2, row.hold.limit, tries.unavailable), error.retry_after or 0.0)
+            wait = max(_grown(row.hold.wait, 2, row.hold.limit, tries.unavailable), _asked_for(error.retry_after))
             return Again(wait, Tries(tries.failed, tries.unavailable + 1, alone), is_hold=True)
     # The same bytes decode no better a second time, and a worker that died twice would die again.
     in_place = row.retry is not None and not isinstance(error, Undecodable | WorkerDied)
@@ -307,6 +310,17 @@ def decide(
         if delay > waited:
             return Later(delay)
     return row.terminal
+
+
+def _asked_for(wait: object) -> float:
+    """Return what a sink asks for in seconds; 0 where that is no time, as the text of a header may be none."""
+    if isinstance(wait, timedelta):
+        return wait.total_seconds()
+    try:
+        asked = float(wait)  # type: ignore[arg-type]  # users set it: to anything
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    return min(asked, LONGEST_ASKED) if asked > 0 else 0.0
 
 
 def _grown(first: float, factor: float, limit: float, times: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Iterable
@@ -56,8 +57,14 @@ def refuse_group(group: object) -> None:
 
 def refuse_generator(what: str, function: object) -> None:
     """Calling a generator function runs none of it: the record would count as settled, and nothing be done."""
-    called = function if callable(function) else getattr(function, "write", function)
-    if inspect.isgeneratorfunction(called):
+    called = function if callable(function) else getattr(function, "write", None)
+    if called is None:
+        return
+    inner = called
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    asked = (inner, type(inner).__call__) if callable(inner) else (inner,)
+    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in asked):
         raise SettingsError(
             f"{what}({name_of(called)}) has a yield, so calling it does nothing",
             "remove the yield; to make several values of one, use flat_map before",

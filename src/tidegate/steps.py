@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -156,11 +157,40 @@ def _identity(function: Callable[..., object]) -> str:
     own = getattr(function, "identity", None)
     if isinstance(own, str):
         return own
+    if isinstance(function, functools.partial):
+        bound = [*map(_content, function.args), *(f"{name}={_content(one)}" for name, one in function.keywords.items())]
+        return f"partial {_identity(function.func)} {bound!r}"
     name = name_of(function)
     code = getattr(function, "__code__", None)
     if code is None:
         return f"{name} {getattr(function, '__dict__', '')!r}"
-    return f"{name} {code.co_code!r} {code.co_consts!r} {code.co_names!r}" if "<lambda>" in name else name
+    made_with = _made_with(function)
+    if "<lambda>" in name:
+        return f"{name} {code.co_code!r} {code.co_consts!r} {code.co_names!r} {made_with!r}"
+    return f"{name} {made_with!r}" if made_with else name
+
+
+def _made_with(function: Callable[..., object]) -> list[str]:
+    """Return what tells functions apart that one line makes: their defaults, and the names that they close over.
+
+    Of the latter, text only: anything else may change while the function is used.
+    """
+    defaults = [*(getattr(function, "__defaults__", None) or ())]
+    defaults += (getattr(function, "__kwdefaults__", None) or {}).values()
+    kept: list[object] = []
+    for cell in getattr(function, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # not filled yet
+            kept.append(cell.cell_contents)
+    return [*map(_content, defaults), *(repr(one) for one in kept if isinstance(one, str | bytes))]
+
+
+def _content(thing: object) -> str:
+    """Return what a value holds, or its type where its text would differ in every process."""
+    try:
+        text = repr(thing)
+    except Exception:  # noqa: BLE001  # users' own
+        return type(thing).__qualname__
+    return type(thing).__qualname__ if " at 0x" in text else text
 
 
 class Runner:
@@ -192,8 +222,12 @@ class Runner:
         return self._before | self._done
 
     def resume(self, done: Done) -> None:
-        """Skip these sinks of these children in the next record: an earlier attempt did them."""
+        """Skip these sinks of these children in the next record: an earlier attempt did them.
+
+        What the record before has come to is forgotten: a run that notes nothing would leave it standing for its own.
+        """
         self._before = done
+        self._done = set()
 
     def run_noting(self, value: Value) -> None:
         """Run the whole chain for one value, noting where it is and which sinks took it."""

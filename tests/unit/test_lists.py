@@ -135,3 +135,20 @@ def test_an_answer_that_does_not_fit_the_list_takes_nothing_for_granted(answer: 
 
     assert len(deliver(parts, write)) == 1
     assert [type(part.error) for part in parts] == [ValueError] * 3
+
+
+def test_what_stands_behind_a_failed_record_goes_to_no_further_sink() -> None:
+    parts = records("a", "b", "c", queues=lambda place: place % 2)
+
+    def answer(values: list[object]) -> list[Exception | None]:
+        return [ValueError("not this") if value == "a" else None for value in values]
+
+    assert deliver(parts, answer, take) == [(0, ["a", "b", "c"]), (1, ["b"])]
+    assert [part.is_begun for part in parts] == [True, True, False]
+    assert parts[2].done == {(0, 0)}
+
+
+def test_a_failure_that_is_no_error_fails_the_list() -> None:
+    parts = records("a", "b")
+    deliver(parts, lambda _: BatchFailed({1: None}))  # type: ignore[dict-item]  # users do
+    assert all(isinstance(part.error, ValueError) for part in parts)

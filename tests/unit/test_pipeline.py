@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -112,3 +113,18 @@ def test_the_one_door_exposes_exactly_what_it_names() -> None:
 def test_decoders_decode_and_pass_null_through(decode: Callable[[Any], Any], raw: bytes, value: object) -> None:
     assert decode(raw) == value
     assert decode(None) is None
+
+
+async def streams(_value: object) -> AsyncIterator[object]:
+    yield _value
+
+
+class Streams:
+    def __call__(self, value: object) -> Iterator[object]:
+        yield value
+
+
+@pytest.mark.parametrize("sink", [streams, Streams(), functools.partial(streams)], ids=["async", "object", "partial"])
+def test_a_sink_that_would_only_be_made_and_never_run_is_refused_in_every_shape(sink: Callable[..., object]) -> None:
+    with pytest.raises(tg.SettingsError, match="has a yield, so calling it does nothing"):
+        tg.from_kafka("t", group="g").sink(sink)

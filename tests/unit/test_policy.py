@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
 import tidegate as tg
+from tidegate import policy
 from tidegate.errors import SettingsError, TimedOut, Undecodable, WorkerDied
 from tidegate.policy import Again, Later, Policy, Row, Terminal, Verdict, decide
 from tidegate.records import Tries
@@ -179,3 +181,22 @@ def test_what_happens_to_a_failed_record_is_said_in_a_sentence() -> None:
         "again after 1m, 90s, then goes to the dead letters; on TimeoutError it ends the run"
     )
     assert Policy().sentence() == "a record that fails ends the run"
+
+
+@pytest.mark.parametrize(
+    ("asked", "wait"),
+    [
+        ("7", 7.0),
+        (timedelta(seconds=8), 8.0),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", 0.5),
+        (float("inf"), policy.LONGEST_ASKED),
+        (float("nan"), 0.5),
+        (-1, 0.5),
+        (10**400, 0.5),
+    ],
+)
+def test_what_a_sink_asks_to_wait_is_a_time_or_counts_for_nothing(asked: object, wait: float) -> None:
+    away = tg.Unavailable("come back later", retry_after=asked)  # type: ignore[arg-type]  # as users hand a header on
+    verdict = decide(row(tg.hold()), away, Tries(), waited=0.0, others_go_on=False, jitter=0.0)
+    assert isinstance(verdict, Again)
+    assert verdict.wait == wait

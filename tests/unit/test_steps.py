@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -134,6 +135,32 @@ def test_sinks_without_a_name_of_their_own_are_told_apart_by_their_content() -> 
     by_object = Plan((), (Sink(Table("a")), Sink(Table("b"))))
     assert by_object.fingerprint != Plan((), by_object.sinks[::-1]).fingerprint
     assert by_object.fingerprint == Plan((), (Sink(Table("a")), Sink(Table("b")))).fingerprint
+
+
+def into(table: str) -> Callable[[object], None]:
+    def write(_value: object) -> None:
+        max(table)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda table: functools.partial(max, table),
+        lambda table: functools.partial(max, default=table),
+        lambda table: lambda value, table=table: max(table, value),
+        lambda table: lambda value: max(table, value),
+        into,
+    ],
+    ids=["partial", "partial by name", "default", "closure", "closure with a name"],
+)
+def test_sinks_that_one_line_makes_are_told_apart_by_what_they_were_made_with(
+    make: Callable[[str], Callable[[object], None]],
+) -> None:
+    before = Plan((), (Sink(make("a")), Sink(make("b"))))
+    assert before.fingerprint != Plan((), (Sink(make("b")), Sink(make("c")))).fingerprint
+    assert before.fingerprint == Plan((), (Sink(make("a")), Sink(make("b")))).fingerprint
 
 
 def test_the_fingerprint_changes_with_the_sinks() -> None:

@@ -63,3 +63,10 @@ def test_a_failed_record_is_told_with_its_place_as_fields(caplog: pytest.LogCapt
     assert line.getMessage() == "orders[0] offset 7 failed: KeyError: 1 (app.py line 5 in price)"
     fields = vars(line)
     assert (fields["topic"], fields["partition"], fields["offset"], fields["trace"]) == ("orders", 0, 7, trace)
+
+
+def test_a_round_that_could_not_begin_after_others_did_is_counted_as_one_that_did_nothing() -> None:
+    run = Tally("billing", 300)
+    run.count(Outcome(0, 1, (), proofs=(3, 3)), is_final=True)
+    run.count(Outcome(0, 2, (), broken="ModuleNotFoundError: No module named 'prices'"), is_final=True)
+    assert run.proofs() == (3, 3)

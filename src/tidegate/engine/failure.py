@@ -83,7 +83,7 @@ def readable(make: Callable[[], str]) -> str:
     """Users' exceptions may fail while they are turned into text, or give text that is not UTF-8."""
     try:
         return make().encode("utf-8", "replace").decode()
-    except Exception as error:  # noqa: BLE001  # their __str__ may raise anything
+    except BaseException as error:  # noqa: BLE001  # their __str__ may raise anything
         return f"(no text: {type(error).__name__} in its __str__)"
 
 

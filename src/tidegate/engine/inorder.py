@@ -86,6 +86,7 @@ class InOrder(Work):
     def _run_on(self, batch: list[Message], start: int) -> tuple[int, BaseException | None]:
         """Run the steps: the hot path. Return how many records are settled, and why the next is not."""
         run, hand = self._runner.run, self._hand
+        self._runner.resume(frozenset())
         handled = 0
         try:
             for message in batch[start:] if start else batch:
@@ -101,6 +102,7 @@ class InOrder(Work):
     def _run_for_store(self, batch: list[Message], start: int, vault: Vault) -> tuple[int, BaseException | None]:
         """The same where a store takes what the sinks make of a record: lots of records go there together."""
         run, hand, now = self._runner.run, self._hand, time.monotonic
+        self._runner.resume(frozenset())
         handled, lot = 0, []
         goes_at = now() + LOT_SECONDS
         failure: BaseException | None = None
@@ -129,11 +131,8 @@ class InOrder(Work):
             vault.put(lot)
 
     def _keep(self, rest: list[Message]) -> None:
-        waits = self.holding.is_on or self.turnstile is not None or self._vault is not None
-        if waits and not self.is_stopping:
-            self._backlog = rest + self._backlog
-        else:
-            self._put_back(rest)
+        """What had waited is older than what is in the backlog: to put it back now would turn the two around."""
+        self._backlog = rest + self._backlog
 
     def _attempt(self, attempt: Attempt) -> None:
         self._has_run = True

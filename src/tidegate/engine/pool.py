@@ -186,6 +186,7 @@ class LoopPool(Pool):
         """Whether the loop will look at what is given."""
         self._finished: list[Job] = []
         self._deadlines = Deadlines(0.0)
+        self._is_closed = False
         self.loop = new_loop()
         threading.Thread(target=self._serve, name="tidegate-loop", daemon=True).start()
 
@@ -204,11 +205,15 @@ class LoopPool(Pool):
 
     def close(self) -> None:
         """Let the loop end."""
+        self._is_closed = True
         self.loop.call_soon_threadsafe(self.loop.stop)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        while not self._is_closed:
+            # A task of a user's own that raises `SystemExit` ends the loop, and with it all others that wait in it.
+            with contextlib.suppress(BaseException):
+                self.loop.run_forever()
 
     def _begin_given(self) -> None:
         self._is_called = False  # first: what is given from now on calls again

@@ -73,7 +73,7 @@ class Round:
             self._unreadable = str(error)
         except TidegateError as error:
             self._broken, self._cure = error.happened, error.cure
-        except Exception as error:  # noqa: BLE001  # reported with the outcome: what was settled still counts
+        except BaseException as error:  # noqa: BLE001  # reported with the outcome: what was settled still counts
             self._broken = reason(error)
         finally:
             self._work.abandon()

@@ -92,6 +92,8 @@ class Tally:
         return tuple(self._proofs) if own is None else tuple(map(int.__sub__, self._proofs, own))
 
     def _prove(self, outcome: Outcome) -> None:
+        if not outcome.proofs:
+            return  # a round that could not even begin has no sinks
         before = self._proven.get(outcome.round, (0,) * len(outcome.proofs))
         known = self._proofs or [0] * len(outcome.proofs)
         self._proofs = [all_ + now - was for all_, now, was in zip(known, outcome.proofs, before, strict=True)]

@@ -178,14 +178,23 @@ class Reader:
         if error.code() == KafkaError._PARTITION_EOF:
             self._ends[partition] = message.offset()
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            low, _ = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=10)
-            self.lost[partition] = low
+            self.lost[partition] = self._beginning(partition)
         elif error.retriable() or error.code() in PASSING:
             logger.debug("reading goes on", extra={"action": "read_disturbed", "error": error.str()})
         else:
             self.has_failed = True
             raise ReadFailed(f"{partition}: {error.str()}")
         return False
+
+    def _beginning(self, partition: Partition) -> int:
+        """Return where a log begins; -1 where nobody says so in time. That a mark is not in it is known without."""
+        try:
+            bounds: tuple[int, int] | None = self._consumer.get_watermark_offsets(
+                TopicPartition(*partition), timeout=10
+            )
+        except KafkaException:
+            return -1
+        return -1 if bounds is None else bounds[0]
 
 
 PASSING = NO_LINE | {KafkaError._RESOLVE, KafkaError._MAX_POLL_EXCEEDED}
