@@ -40,7 +40,7 @@ class Jdbc:
             self._connection.commit, self._connection.rollback, self._connection.close,
         )  # fmt: skip
 
-    def setAutoCommit(self, _is_on: bool) -> None:  # noqa: N802, FBT001  # as above
+    def setAutoCommit(self, _is_on: bool) -> None:  # noqa: N802  # as above
         pass
 
     def prepareStatement(self, sql: str) -> Statement:  # noqa: N802  # as above

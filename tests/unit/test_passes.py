@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
+from tests.unit.test_dead_letters import LETTER
 from tidegate.context import Message
 from tidegate.copies import Copy, Origin, failed_again, read_headers
 from tidegate.engine.fates import Attempt
 from tidegate.ops.dead_letters import FoundLetter
 from tidegate.ops.redrive_writer import headers_back
-from tests.unit.test_dead_letters import LETTER
 
 NOTHING = cast("Message", None)
 
