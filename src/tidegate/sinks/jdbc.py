@@ -33,9 +33,10 @@ def jdbc(
 ) -> FrameWriter:
     """Append rounds to a table: `sink(tg.jdbc("jdbc:postgresql://host/shop", "orders", user=...))`. Each record once.
 
-    A round's rows and its id (with the table's name, in `tidegate_rounds` beside) are one transaction, so that a round which is
-    there already is not written again. The rows go through a table `tidegate_stage_...` first. The target is made by
-    Spark if it is not there. The session needs the database's driver (`spark.jars` or `--packages`).
+    A round's rows and its id (with the table's name, in `tidegate_rounds` beside) are one transaction, so that a
+    round which is there already is not written again. The rows go through a table `tidegate_stage_...`
+    first. The target is made by Spark if it is not there. The session needs the database's driver (`spark.jars` or
+    `--packages`).
     """
     if not url.startswith("jdbc:"):
         raise SettingsError(
