@@ -199,9 +199,11 @@ class Stored:
 
     position: Position
     topic_id: str | None
+    is_move: bool = False
+    """Whether it was committed to move the group, and nothing has been committed since."""
 
 
-def encode(position: Position, home: Home) -> str:
+def encode(position: Position, home: Home, *, is_move: bool = False) -> str:
     """Write a position as a commit's metadata, within METADATA_BYTES.
 
     Callers stop reading before *ahead* grows too large (`Ledger.is_full`). Should it not fit all the same (a log
@@ -211,6 +213,8 @@ def encode(position: Position, home: Home) -> str:
     body: dict[str, object] = {"tidegate": 1, "topic": home.topic_id}
     if position.replay:
         body["replay"] = position.replay
+    if is_move:
+        body["moved"] = True
     if position.finished:
         body["round"] = position.finished
     if position.planned is not None:
@@ -248,7 +252,7 @@ def decode(mark: int, metadata: str | None, home: Home) -> Stored:
         return Stored(Position(mark), None)
     if body.get("sinks") != home.sinks:
         done = {}
-    return Stored(Position(mark, ahead, done, replay, planned, finished), topic_id)
+    return Stored(Position(mark, ahead, done, replay, planned, finished), topic_id, body.get("moved") is True)
 
 
 def decode_any(group: str, partition: Partition, mark: int, metadata: str | None) -> Stored:

@@ -273,3 +273,10 @@ def test_a_server_that_goes_and_comes_back_is_said_once_each_and_the_latest_is_w
     assert [row.mark for row in reader.offsets(CLUSTER, GROUP)] == [2]
     assert len(said(caplog, "history_failed")) == 1
     reader.close()
+
+
+def test_a_failure_whose_message_holds_what_postgresql_does_not_take_is_written(history: History) -> None:
+    told = replace(failure("f-1"), message="no amount in 'a\0b'", traceback="line\0")
+    history.write(Batch(run_row(error="a\0b"), marks(5), (told,)))
+
+    assert [one.message for one in history.failures(CLUSTER, GROUP)] == ["no amount in 'a\\0b'"]

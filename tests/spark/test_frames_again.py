@@ -138,7 +138,7 @@ def test_rows_and_round_are_one_transaction_behind_jdbc(world: World, tmp_path: 
         return found
 
     assert Counter((row["partition"], row["offset"]) for row in rows("orders")) == all_of({0: 20})
-    assert {row[0] for row in rows("tidegate_rounds")} == {one.id for one in writer.rounds}
+    assert {row[0].partition(" ")[0] for row in rows("tidegate_rounds")} == {one.id for one in writer.rounds}
     tables = rows("(select tablename from sys.systables where tabletype = 'T') t")
     assert {row[0] for row in tables} == {"ORDERS", "TIDEGATE_ROUNDS"}, "nothing is left over"
 

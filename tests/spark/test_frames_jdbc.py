@@ -61,7 +61,7 @@ def test_rows_and_round_are_one_transaction_in_postgresql(
         found = database.execute(b'select partition, "offset", "Text" from orders').fetchall()
         assert sorted(found) == [(0, at, str(at)) for at in range(15)] + [(1, at, str(at)) for at in range(5)]
         kept = database.execute(b"select round_id from tidegate_rounds").fetchall()
-        assert {one for (one,) in kept} == {one.id for one in rounds}
+        assert {one for (one,) in kept} == {f"{one.id} orders" for one in rounds}
         names = b"select table_name from information_schema.tables where table_schema = current_schema()"
         tables = {one for (one,) in database.execute(names).fetchall()}
         assert tables == {"orders", "tidegate_rounds"}, "nothing is left over"

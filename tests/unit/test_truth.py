@@ -15,6 +15,11 @@ def ours(mark: int, group: str = "billing", replay: int = 0) -> Commit:
     return Commit(mark, encode(Position(mark, replay=replay), Home(group, "an id", P.number, "sinks")))
 
 
+def rewound(mark: int, group: str = "billing", replay: int = 0) -> Commit:
+    home = Home(group, "an id", P.number, "sinks")
+    return Commit(mark, encode(Position(mark, replay=replay), home, is_move=True))
+
+
 def foreign(mark: int) -> Commit:
     return Commit(mark, "")
 
@@ -32,13 +37,15 @@ CASES = [
     ("reset to a later record", foreign(140), ROW, 100, "differ"),
     ("the database was restored from a copy", ours(140), ROW, 100, "differ"),
     ("a commit of ours for another group", ours(60, "other"), ROW, 100, "differ"),
-    ("rewound while it stood", ours(60, replay=7), ROW, 100, "rewound"),
-    ("rewound forward while it stood", ours(140, replay=7), ROW, 100, "rewound"),
-    ("rewound to where it stands anyway", ours(100, replay=7), ROW, 100, "rewound"),
+    ("rewound while it stood", rewound(60, replay=7), ROW, 100, "rewound"),
+    ("rewound forward while it stood", rewound(140, replay=7), ROW, 100, "rewound"),
+    ("rewound to where it stands anyway", rewound(100, replay=7), ROW, 100, "rewound"),
     ("killed in a rewind, after the row", ours(100), ours(60, replay=7), 60, "behind"),
     ("killed in the work after a rewind", ours(60, replay=7), ours(80, replay=7), 80, "behind"),
-    ("rewound again while it stood", ours(90, replay=8), ours(80, replay=7), 80, "rewound"),
-    ("a rewind of another group", ours(60, "other", replay=7), ROW, 100, "differ"),
+    ("rewound again while it stood", rewound(90, replay=8), ours(80, replay=7), 80, "rewound"),
+    ("restored from a copy of before a rewind", ours(3000, replay=7), ROW, 100, "differ"),
+    ("the same, and the group stands where the copy does", ours(100, replay=7), ROW, 100, "differ"),
+    ("a rewind of another group", rewound(60, "other", replay=7), ROW, 100, "differ"),
 ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from tidegate.engine.control import RunStatus
@@ -107,6 +107,7 @@ class Chronicle:
             if request.replay > replays[partition]:
                 wanted[request.replay][partition] = request.mark
         self._note_done(status, found, replays)
+        self._take_back({request.replay for request in found.values()})
         for replay, moves in sorted(wanted.items()):
             if replay not in self._asked:
                 self._asked[replay] = RewindAsked(replay, moves)
@@ -123,14 +124,23 @@ class Chronicle:
                 else:
                     logger.warning("%s", error, extra={"action": "rewind_refused"})
 
+    def _take_back(self, waiting: Collection[int]) -> None:
+        """What is asked for no longer is not begun: whoever asked was told that it was taken back."""
+        for replay in [number for number in self._asked if number not in waiting]:
+            if self._asked[replay].answer.cancel():
+                del self._asked[replay]
+
     def _note_done(
         self, status: RunStatus, found: Mapping[Partition, Request], replays: Mapping[Partition, int]
     ) -> None:
-        """A request whose number the commit has already was applied by somebody who could not say so any more."""
+        """A request whose number the commit has already was applied, though others of it still wait to be moved.
+
+        Or by somebody who could not say so any more.
+        """
         marks = {one.partition: one.mark for one in status.partitions}
         for partition, request in found.items():
             mark = marks.get(partition)
-            if mark is not None and request.replay <= replays[partition] and request.replay not in self._asked:
+            if mark is not None and request.replay <= replays[partition]:
                 self._history.applied(self._cluster, status.group, request.replay, {partition: mark})
 
 

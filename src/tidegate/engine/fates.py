@@ -74,9 +74,15 @@ class Attempt:
 
     @property
     def pass_id(self) -> str | None:
-        """Names this pass of a record that comes from a topic of the group's own, in every repeat of it alike."""
+        """Names this pass of a record that comes from a topic of the group's own, in every repeat of it alike.
+
+        When it failed first tells it from another record in that place (the topic was made anew), and from the same
+        one that runs again since somebody moved the group with other tools.
+        """
         copy = self.copy
-        return None if copy is None else f"{copy.stable_id}#{copy.attempt}.{copy.redrives}.{copy.replay}"
+        if copy is None:
+            return None
+        return f"{copy.stable_id}#{copy.attempt}.{copy.redrives}.{copy.replay}.{copy.first_failed_at_ms}"
 
     @property
     def number(self) -> int:

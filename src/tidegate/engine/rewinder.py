@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tidegate.beside import THIS_MACHINE, Beside
 from tidegate.engine.board import Board
 from tidegate.engine.starting import Moved, Starting
+from tidegate.engine.wording import names
 from tidegate.errors import BrokerUnreachable, DatabaseUnreachable, RewindRefused, TidegateError
 from tidegate.kafka.member import Member
 from tidegate.records import Partition
@@ -92,6 +94,12 @@ class Rewinder:
         if not rewind.left:
             self._end(rewind)
             return
+        # One that was sent and not answered may have been stored: it is brought to its end.
+        is_sent = any(self._board.owned[tp].mover == "rewind" for tp in rewind.left)
+        if rewind.asked.answer.cancelled() and not is_sent:
+            logger.warning("a rewind was taken back: %s", names(rewind.left), extra={"action": "rewind_refused"})
+            self._leave(rewind)
+            return
         self._board.hold(rewind.left)  # again: a partition that went and came back is held by nobody
         if self._board.flying(rewind.left) or not all(map(self._stands, rewind.left)):
             return
@@ -156,8 +164,9 @@ class Rewinder:
         gone = [tp for tp in rewind.asked.moves if tp not in rewind.done]
         if gone:
             self._refuse(rewind.asked, f"{', '.join(map(str, gone))} went to another process of the group meanwhile")
-        elif not rewind.asked.answer.done():
-            rewind.asked.answer.set_result(dict(rewind.done))
+        else:
+            with suppress(InvalidStateError):  # taken back in this moment, or answered
+                rewind.asked.answer.set_result(dict(rewind.done))
         where = ", ".join(f"{tp} at {mark}" for tp, mark in sorted(rewind.done.items()))
         logger.warning("rewound: %s", where or "nothing", extra={"action": "rewound"})
 
@@ -169,7 +178,7 @@ class Rewinder:
 
     @staticmethod
     def _refuse(asked: RewindAsked, why: str) -> None:
-        if not asked.answer.done():
+        with suppress(InvalidStateError):  # taken back, or answered
             asked.answer.set_exception(
                 RewindRefused(
                     f"the group was not rewound: {why}", "look where it stands with tidegate lag, and ask again"

@@ -99,9 +99,9 @@ class Starting:
         topic_id = stood.topic_id if stood is not None else None
         return topic_id or self._first_ids[partition.topic]
 
-    def metadata_for(self, partition: Partition, position: Position, topic_id: str) -> str:
+    def metadata_for(self, partition: Partition, position: Position, topic_id: str, *, is_move: bool = False) -> str:
         """Return the commit's metadata for a position in the topic with this id."""
-        return encode(position, Home(self._source.group, topic_id, partition.number, self._sinks))
+        return encode(position, Home(self._source.group, topic_id, partition.number, self._sinks), is_move=is_move)
 
     def remember(self, partition: Partition, position: Position, topic_id: str | None = None) -> None:
         """Note where a partition stands; with a topic id: that this is the topic its marks are of from now on."""
@@ -135,7 +135,8 @@ class Starting:
         if self._source.at is not None and self._source.at.always:
             again = self._places(self._source.at.places)
             number = int(time.time() * 1000)  # what fails now must not be taken for what failed before
-            commits = self._coded({tp: replace(one, replay=number) for tp, one in again.items()}, infos)
+            moved = {tp: replace(one, replay=number) for tp, one in again.items()}
+            commits = self._coded(moved, infos, is_move=True)
             self._commit_from_outside(commits)
             self._truth.overwrite(commits)
             return
@@ -189,9 +190,12 @@ class Starting:
             self._source.group, {tp: (one.mark, one.metadata) for tp, one in commits.items()}
         )
 
-    def _coded(self, positions: Mapping[Partition, Position], infos: Infos) -> dict[Partition, Commit]:
+    def _coded(
+        self, positions: Mapping[Partition, Position], infos: Infos, *, is_move: bool = False
+    ) -> dict[Partition, Commit]:
         return {
-            tp: Commit(one.mark, self.metadata_for(tp, one, infos[tp.topic].topic_id)) for tp, one in positions.items()
+            tp: Commit(one.mark, self.metadata_for(tp, one, infos[tp.topic].topic_id, is_move=is_move))
+            for tp, one in positions.items()
         }
 
     # --- while running

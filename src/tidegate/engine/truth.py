@@ -129,6 +129,7 @@ def compare(group: str, committed: Mapping[Partition, Commit], stored: Mapping[P
     After a crash the group is behind the table, by a commit of ours, or by a rewind that the table has seen already.
     A rewind while nothing ran moved the group alone: the table is to follow it. Anything else that differs was done by
     others: a commit that is not ours, or one of ours that is beyond the table (the database was restored from a copy).
+    So it is with a later rewind that work has followed: the table had seen that, and has not any more.
     """
     commits = {**committed, **stored}
     differ, rewound = [], []
@@ -143,8 +144,10 @@ def compare(group: str, committed: Mapping[Partition, Commit], stored: Mapping[P
             decode_any(group, partition, row.mark, row.metadata),
         )
         newer = ours.position.replay - table.position.replay
-        if ours.topic_id is not None and newer > 0:
+        if ours.topic_id is not None and newer > 0 and ours.is_move:
             rewound.append(partition)
+        elif newer > 0:
+            differ.append(partition)
         elif commit.mark == row.mark:
             continue
         elif ours.topic_id is not None and (newer < 0 or commit.mark < row.mark):

@@ -205,7 +205,7 @@ def _write_run(connection: Connection, run: RunRow) -> None:
         "instance": run.instance,
         "member_id": run.member_id,
         "topics": json.dumps(run.topics),
-        "error": run.error,
+        "error": _text(run.error),
         **dict(zip(_COUNTS, run.counts.as_tuple(), strict=True)),
     }
     upsert(connection, runs, [values])
@@ -251,8 +251,8 @@ def _write_failures(connection: Connection, run: RunRow, rows: tuple[FailureRow,
                 "partition": row.partition.number,
                 "record_offset": row.record_offset,
                 "error_type": row.error_type,
-                "message": row.message,
-                "traceback": row.traceback,
+                "message": _text(row.message),
+                "traceback": _text(row.traceback),
                 "attempts": row.attempts,
                 "fate": row.fate,
                 "at": row.at,
@@ -261,6 +261,11 @@ def _write_failures(connection: Connection, run: RunRow, rows: tuple[FailureRow,
             for row in rows
         ],
     )
+
+
+def _text(said: str) -> str:
+    """Users' errors may hold what text in PostgreSQL may not; one of them would hold up everything behind it."""
+    return said.replace("\0", "\\0")
 
 
 def _place(row: RedrivenRow) -> tuple[int, int]:

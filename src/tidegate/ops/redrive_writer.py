@@ -170,7 +170,8 @@ def headers_back(found: FoundLetter) -> list[tuple[str, bytes | None]]:
     """Return the headers of a redriven copy: it walks the row from its start, with one redrive more.
 
     The traceback stays behind in the dead letter: with one header more, a letter as large as its topic allows
-    would be refused.
+    would be refused. One that is sent once more has a number of its own, as after a rewind: a table that knows
+    its first pass would let the second have no effect.
     """
     if found.copy is None:
         raise ValueError("a record that is no copy of ours cannot be redriven")
@@ -181,6 +182,7 @@ def headers_back(found: FoundLetter) -> list[tuple[str, bytes | None]]:
         traceback="",
         redrives=found.copy.redrives + 1,
         redriven_from=(found.letter.partition, found.letter.offset),
+        replay=max(int(time.time() * 1000), found.copy.replay + 1) if found.letter.was_redriven else found.copy.replay,
     )
     return write_headers(copy, found.letter.headers)
 

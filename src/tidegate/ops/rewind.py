@@ -199,7 +199,8 @@ def _commits(
     for move in plan.moves:
         tp = move.partition
         position = Position(move.to, replay=number, finished=finished.get(tp, ""))
-        commits[tp] = (move.to, encode(position, Home(plan.group, infos[tp.topic].topic_id, tp.number, "")))
+        home = Home(plan.group, infos[tp.topic].topic_id, tp.number, "")
+        commits[tp] = (move.to, encode(position, home, is_move=True))
     return commits
 
 

@@ -33,6 +33,8 @@ SHOWN_CHARACTERS = 300
 CONNECT_SECONDS = 5.0
 _AWAY = {429, 503}
 _MAY_PASS = {408, 425}
+_LONGEST_PAUSE_SECONDS = 86_400.0
+"""A server that asks for longer has its clock wrong; a run that waits for ever looks like one that hangs."""
 _MOST_TRACE_BYTES = 4096
 """Servers refuse requests with headers beyond 8 KB or so, and a trace is no reason to fail a record."""
 _SENDABLE = re.compile(rb"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
@@ -248,14 +250,14 @@ def _retry_after(given: str | None) -> float | None:
     """Return how long a server asks to be left alone: seconds, or a date."""
     if given is None:
         return None
-    if given.strip().isdigit():
-        return float(given)
+    if given.strip().isdecimal() and given.isascii():
+        return min(float(given), _LONGEST_PAUSE_SECONDS)
     try:
         until = parsedate_to_datetime(given)
     except ValueError:
         return None
     aware = until if until.tzinfo is not None else until.replace(tzinfo=UTC)
-    return max(0.0, (aware - datetime.now(UTC)).total_seconds())
+    return min(max(0.0, (aware - datetime.now(UTC)).total_seconds()), _LONGEST_PAUSE_SECONDS)
 
 
 def _decoded(answer: Answer) -> Any:

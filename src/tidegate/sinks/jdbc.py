@@ -33,9 +33,10 @@ def jdbc(
 ) -> FrameWriter:
     """Append rounds to a table: `sink(tg.jdbc("jdbc:postgresql://host/shop", "orders", user=...))`. Each record once.
 
-    A round's rows and its id (in a table `tidegate_rounds` beside) are one transaction, so that a round which is
-    there already is not written again. The rows go through a table `tidegate_stage_...` first. The target is made by
-    Spark if it is not there. The session needs the database's driver (`spark.jars` or `--packages`).
+    A round's rows and its id (with the table's name, in `tidegate_rounds` beside) are one transaction, so that a
+    round which is there already is not written again. The rows go through a table `tidegate_stage_...`
+    first. The target is made by Spark if it is not there. The session needs the database's driver (`spark.jars` or
+    `--packages`).
     """
     if not url.startswith("jdbc:"):
         raise SettingsError(
@@ -73,13 +74,15 @@ class _Database:
         schema, dot, _ = table.rpartition(".")
         rounds, prefix = f"{schema}{dot}{ROUNDS}", f"{STAGE}_{round_.number}_"
         stage = f"{schema}{dot}{prefix}{uuid.uuid4().hex[:8]}"
+        # With the table: another writer of the pipeline may write the same round into another one.
+        name = f"{round_.id} {table}"
         with self._connected() as connection:
             if not _exists(connection, rounds):
                 _run(connection, f"create table {rounds} (round_id varchar(200) not null primary key)")
                 connection.commit()
             if round_.is_repeat:
                 self._drop_stages(connection, f"{schema}{dot}", prefix)
-            if _has_round(connection, rounds, round_.id):
+            if _has_round(connection, rounds, name):
                 logger.info("round %s is written already", round_.id, extra={"action": "round_known"})
                 return
             if not _exists(connection, table):
@@ -88,7 +91,7 @@ class _Database:
         columns = ", ".join(self._dialect.quoteIdentifier(name) for name in frame.columns)
         with self._connected() as connection:
             # The id first: whoever repeats the same round at the same time waits here, and then fails.
-            _run(connection, f"insert into {rounds} (round_id) values (?)", round_.id)  # noqa: S608  # own names
+            _run(connection, f"insert into {rounds} (round_id) values (?)", name)  # noqa: S608  # own names
             _run(connection, f"insert into {table} ({columns}) select {columns} from {stage}")  # noqa: S608  # own names
             connection.commit()
             _run(connection, f"drop table {stage}")

@@ -60,10 +60,13 @@ class Link:
         self._connection: Connection | None = None
         self._hidden: tuple[str, ...] = ()
         self._limits = b""
+        self.was_cut = False
+        """Whether the last transaction took longer than our patience, and was ended from here."""
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Give a connection with a transaction in it. Commit yourself; whatever is not committed is rolled back."""
+        self.was_cut = False
         connection = self._begun()
         with self._cut_when_silent(connection):
             try:
@@ -139,9 +142,14 @@ class Link:
         end = socket.socket(fileno=os.dup(connection.fileno()))  # of its own: the client may close the other meanwhile
 
         def cut() -> None:
+            self.was_cut = True
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+            # The server would work on, through all that it was sent, and hold its locks against whoever comes next.
+            with suppress(psycopg.Error):
+                cancel.cancel()
 
+        cancel = connection.pgconn.get_cancel()
         timer = threading.Timer(self._patience.answer, cut)
         timer.daemon = True
         timer.start()

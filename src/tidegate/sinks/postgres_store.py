@@ -184,7 +184,7 @@ class PostgresStore(Store):
     def _not_now(self, error: BaseException, effects: int) -> Exception:
         if not is_too_slow(error):
             self._link.close()
-        elif effects > 1:
+        if (is_too_slow(error) or self._link.was_cut) and effects > 1:
             return Poisoned(self._link.shown(error))  # with less at once it may be done in time
         return away(self._link, error)
 

@@ -1,0 +1,38 @@
+"""What tells two passes of a record apart, where a table drops those that it knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+from tests.unit.test_dead_letters import LETTER
+from tidegate.context import Message
+from tidegate.copies import Copy, Origin, failed_again, read_headers
+from tidegate.engine.fates import Attempt
+from tidegate.ops.dead_letters import FoundLetter
+from tidegate.ops.redrive_writer import headers_back
+
+NOTHING = cast("Message", None)
+
+
+def copy_of(at_ms: int) -> Copy:
+    first = Copy(Origin("orders", 0, 5, at_ms), "billing:orders:0:5")
+    return failed_again(
+        first, at_ms=at_ms, place="orders[0]:5", attempts=1, error_type="E", message="", traceback="", delay="1m",
+        done=frozenset(), sinks="",
+    )  # fmt: skip
+
+
+def test_another_record_in_the_same_place_is_no_known_pass() -> None:
+    """The topic was made anew, or the group was set back with Kafka's own tools: it fails there once more."""
+    assert Attempt(NOTHING, copy_of(1_000)).pass_id != Attempt(NOTHING, copy_of(2_000)).pass_id
+    assert Attempt(NOTHING, copy_of(1_000)).pass_id == Attempt(NOTHING, copy_of(1_000)).pass_id
+
+
+def test_a_letter_that_is_sent_once_more_is_no_known_pass() -> None:
+    def pass_of(*, was_redriven: bool) -> str | None:
+        found = FoundLetter(replace(LETTER, was_redriven=was_redriven), copy_of(1_000), ())
+        return Attempt(NOTHING, read_headers(headers_back(found))).pass_id
+
+    first = pass_of(was_redriven=False)
+    assert (first, first == pass_of(was_redriven=True)) == (pass_of(was_redriven=False), False)
