@@ -7,12 +7,14 @@ runs in a thread of its own, so that it holds nobody up.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 from tidegate.context import Hand
 from tidegate.records import Done
-from tidegate.steps import Plan, Step, Value, refuse_coroutine, refuse_single, suffix_of
+from tidegate.steps import Plan, Step, Value, refuse_single, refuse_unrun, suffix_of
 
 _PLAIN = frozenset({dict, list, str, bytes, int, float, bool, tuple, type(None)})
 """Values that cannot be waited for."""
@@ -20,11 +22,36 @@ _PLAIN = frozenset({dict, list, str, bytes, int, float, bool, tuple, type(None)}
 AsyncChain = Callable[[Value], Awaitable[None]]
 
 
+class Threads:
+    """Calls plain functions beside an event loop, as many at a time as records may be in work."""
+
+    def __init__(self, most: int) -> None:
+        # Not the loop's own: that has few threads, and what hangs in them would let sound records wait out their time.
+        self._pool = ThreadPoolExecutor(most, thread_name_prefix="tidegate-plain")
+        self.left_behind = 0
+        """Calls that were given up and still run: a thread cannot be stopped."""
+
+    async def call(self, function: Callable[[Value], object], value: Value) -> object:
+        """Call it in a thread, with the context of the caller."""
+        begun = self._pool.submit(contextvars.copy_context().run, function, value)
+        try:
+            return await asyncio.wrap_future(begun)
+        except asyncio.CancelledError:
+            if not begun.cancel() and not begun.done():
+                self.left_behind += 1
+            raise
+
+    def close(self) -> None:
+        """Begin no more; nobody waits for what hangs."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
 class AsyncRunner:
     """Runs a plan on an event loop, one record at a time. `done` tells after a failure what has its effect."""
 
-    def __init__(self, plan: Plan, hand: Hand, taken: list[int]) -> None:
+    def __init__(self, plan: Plan, hand: Hand, taken: list[int], threads: Threads) -> None:
         self._plan = plan
+        self._threads = threads
         self._hand = hand
         self.taken = taken
         self.taken_by_me = 0
@@ -78,7 +105,7 @@ class AsyncRunner:
                 if sink.is_async:
                     await answer(sink.write(value))
                 else:
-                    refuse_coroutine(await asyncio.to_thread(sink.write, value))
+                    refuse_unrun(await self._threads.call(sink.write, value))
                 self.taken[number] += 1
                 self.taken_by_me += 1
             self._done.add((child, number))

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -129,6 +129,16 @@ def refuse_coroutine(thing: object) -> None:
         )
 
 
+def refuse_unrun(answer: object) -> None:
+    """A sink's answer that is its own work, which nobody would do: a coroutine, or a generator."""
+    refuse_coroutine(answer)
+    if isinstance(answer, Generator | AsyncGenerator):
+        raise NeverAwaited(
+            f"a sink returned the generator {getattr(answer, '__qualname__', '')}, whose work nobody would do",
+            "let the sink run it, for example: list(...)",
+        )
+
+
 _SEVERAL = (list, tuple, Iterable)
 
 
@@ -163,7 +173,7 @@ def _identity(function: Callable[..., object]) -> str:
     name = name_of(function)
     code = getattr(function, "__code__", None)
     if code is None:
-        return f"{name} {getattr(function, '__dict__', '')!r}"
+        return f"{name} { ({key: _content(one) for key, one in getattr(function, '__dict__', {}).items()})!r}"
     made_with = _made_with(function)
     if "<lambda>" in name:
         return f"{name} {code.co_code!r} {code.co_consts!r} {code.co_names!r} {made_with!r}"
@@ -285,7 +295,7 @@ class Runner:
             self._hand.suffix = suffix_of(self._plan, child, number)
             if sink.when is None or sink.when(value):
                 refuse_coroutine(value)
-                refuse_coroutine(sink.write(value))
+                refuse_unrun(sink.write(value))
                 if sink.collects:
                     continue  # it has its effect when the store has it, and all of the record's at once
                 self.taken[number] += 1

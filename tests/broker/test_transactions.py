@@ -253,3 +253,19 @@ def test_a_call_of_the_client_that_never_returns_is_left_behind(
     assert scene.outputs() == ["before", "after"]
     assert scene.mark() == 2
     scene.close()
+
+
+def test_no_output_is_blamed_for_marks_that_are_not_taken(scene: Scene) -> None:
+    """Otherwise: its topic is gone, or the right to read it, and a sound record goes to the dead letters for it."""
+    member = scene.join()
+    store = scene.store()
+    store.begin([scene.partition], membership(member))
+    gone = {Partition(f"{scene.topic}-gone", 0): Commit(1, "")}
+    with pytest.raises(Overtaken, match="its marks were not taken"):
+        store.seal(scene.effects("a"), gone)
+    with pytest.raises(Overtaken):
+        store.seal([], gone)
+    assert scene.outputs() == []
+    store.begin([scene.partition], membership(member))
+    assert store.seal(scene.effects("b"), scene.commits(1)) == {}
+    assert (scene.outputs(), scene.mark()) == (["b"], 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 import tidegate as tg
 from tests.unit.test_lonely_rounds import PLACE, Written
+from tests.unit.test_progress_is_true import Memory, a_round
 from tidegate.engine.failure import failure_at
 from tidegate.engine.fates import Attempt
 from tidegate.engine.pool import Ended, Job, LoopPool
@@ -68,3 +70,25 @@ def test_a_mark_that_left_its_log_is_told_also_while_nobody_says_where_that_begi
     error = SimpleNamespace(code=lambda: KafkaError._AUTO_OFFSET_RESET)
     assert not reader._note(SimpleNamespace(error=lambda: error, topic=lambda: "t", partition=lambda: 0))
     assert reader.lost == {PLACE: -1}
+
+
+async def as_it_is(value: bytes) -> bytes:
+    return value
+
+
+def made(values: list[object]) -> Iterator[object]:
+    yield from values
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_sink_that_only_returns_a_generator_ends_the_run_instead_of_settling_what_it_did_not_do(
+    width: int, is_async: bool
+) -> None:
+    source = tg.from_kafka("t", group="g")
+    pipeline = (source.map(as_it_is) if is_async else source).sink(lambda value: made([value]))
+    round_ = a_round(pipeline.parallel(width, order="none"), Memory(0, 1), 0)
+    round_.work_through()
+    outcome = round_.outcome(0.0, has_resources=False)
+    assert "returned the generator made" in str(outcome.broken)
+    assert outcome.partitions[0].position.mark == 0

@@ -151,7 +151,7 @@ def test_what_had_waited_when_a_round_ends_does_not_stand_behind_what_was_read_l
     work.turnstile = gate = Gate()  # type: ignore[assignment]  # the moments are ours to choose
     reader.begin({PLACE: 0}, "")
     gate.left = 3
-    work.run(reader.read(6, 0.0))  # 0 fails, 1 and 2 wait behind it, and the others have no permit
+    work.run([*reader.read(6, 0.0)])  # 0 fails, 1 and 2 wait behind it, and the others have no permit
     is_bad[0] = False
     time.sleep(0.02)
     gate.left = 1

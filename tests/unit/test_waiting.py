@@ -106,3 +106,13 @@ def test_those_behind_a_running_record_come_one_by_one_and_the_rest_may_be_tried
     assert not waiting
     waiting.push(queue, "of a partition that was dropped")
     assert not waiting
+
+
+def test_copies_that_are_not_due_wait_in_their_order_whichever_comes_last() -> None:
+    waiting: Waiting[int] = Waiting()
+    firsts = []
+    for at in (5, 2, 3, 9):
+        firsts.append(waiting.put_before((P, None), at, float(10 * at), lambda one, at=at: one > at))  # type: ignore[misc]
+    assert firsts == [True, True, False, False]
+    assert (waiting.next_due, waiting.blocked_until(P), waiting.count) == (20.0, 20.0, 4)
+    assert waiting.take_due(20.0) == [2, 3, 5, 9]

@@ -145,8 +145,8 @@ class LiveDesk:
             caller = int(hello["lane"]), int(hello["round"])
             line.settimeout(None)
             with self._lock:
-                self._lines[caller] = line
                 _send(line, {"finish": caller in self._finishing, "permits": self._permits.get(caller[1], 0)})
+                self._lines[caller] = line  # only now: one that does not get this hears nothing
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return caller

@@ -82,7 +82,8 @@ class Attempt:
         copy = self.copy
         if copy is None:
             return None
-        return f"{copy.stable_id}#{copy.attempt}.{copy.redrives}.{copy.replay}.{copy.first_failed_at_ms}"
+        named = f"{copy.stable_id}#{copy.attempt}.{copy.redrives}.{copy.replay}.{copy.first_failed_at_ms}"
+        return named.replace("\0", "\\0")  # anybody may write to the topic, and no database takes that in a text
 
     @property
     def number(self) -> int:
@@ -150,8 +151,7 @@ class Fates:
             return True
         due = self._due(message) if partition.topic in self.own else 0.0
         if due and due > time.monotonic():
-            self._wait((partition, None), message, due)
-            self._books.park(partition, due)
+            self._wait_until_due(partition, message, due)
             return True
         return False
 
@@ -185,19 +185,19 @@ class Fates:
 
     # --- it went well, or it failed
 
-    def succeeded(self, attempt: Attempt, *, took_effect: bool, outputs: list[Any]) -> None:
+    def succeeded(self, attempt: Attempt, done: Done, *, took_effect: bool, outputs: list[Any]) -> None:
         """A record is through its sinks; `took_effect`: a sink really took it, no filter dropped it."""
-        self._settle(attempt, _SETTLED, outputs)
+        self._settle(attempt, _SETTLED, outputs, attempt.done | done)
         if took_effect:
             self.holding.end()
 
-    def _settle(self, attempt: Attempt, kind: int, outputs: list[Any]) -> None:
-        """Settle a record now, or when the store has what its sinks made of it."""
+    def _settle(self, attempt: Attempt, kind: int, outputs: list[Any], done: Done = frozenset()) -> None:
+        """Settle a record now, or when the store has what its sinks made of it; others have it by then: `done`."""
         if self.vault is None:
             self._books.settle(attempt.message, kind)
             return
         self._books.keep_open(attempt.message)
-        self.vault.put([_pending(attempt, outputs, kind)])
+        self.vault.put([_pending(attempt, outputs, kind, done)])
 
     def take_answers(self) -> bool:
         """Take what the store has said since: what it took, and what it did not; True if there was such a record."""
@@ -342,6 +342,16 @@ class Fates:
         self._books.keep_open(message)
         self.waiting.put(queue, message, until)
 
+    def _wait_until_due(self, partition: Partition, message: Message, due: float) -> None:
+        """Let a copy wait until it is due, and with it what lies behind it: none of its topic is due sooner.
+
+        What stood behind one of its key comes here last, one by one: each to its own place.
+        """
+        self._books.keep_open(message)
+        later = message.offset() + 1
+        if self.waiting.put_before((partition, None), message, due, lambda one: one.offset() >= later):
+            self._books.park(partition, due)
+
     def _wait_behind(self, queue: Queue, message: Message) -> None:
         partition, kind = queue
         if kind is not None:  # others of its partition go on: the ledger must know that this one does not
@@ -361,9 +371,9 @@ class Fates:
         return (written_ms - self._broker_ahead_ms) / 1000 + delay
 
 
-def _pending(attempt: Attempt, outputs: list[Any], kind: int) -> Pending:
+def _pending(attempt: Attempt, outputs: list[Any], kind: int, done: Done = frozenset()) -> Pending:
     pending = Pending(outputs, attempt.message)
-    pending.kind, pending.attempt, pending.pass_id = kind, attempt, attempt.pass_id
+    pending.kind, pending.attempt, pending.pass_id, pending.done = kind, attempt, attempt.pass_id, done
     return pending
 
 

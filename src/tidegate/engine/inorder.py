@@ -102,6 +102,7 @@ class InOrder(Work):
     def _run_for_store(self, batch: list[Message], start: int, vault: Vault) -> tuple[int, BaseException | None]:
         """The same where a store takes what the sinks make of a record: lots of records go there together."""
         run, hand, now = self._runner.run, self._hand, time.monotonic
+        tracks_progress = self._runner.tracks_progress
         self._runner.resume(frozenset())
         handled, lot = 0, []
         goes_at = now() + LOT_SECONDS
@@ -114,7 +115,10 @@ class InOrder(Work):
                 outputs: list[Any] = []
                 hand.outputs = outputs
                 run(message.value())
-                lot.append(Pending(outputs, message))
+                pending = Pending(outputs, message)
+                if tracks_progress:  # other sinks have it, whatever the store says
+                    pending.done = self._runner.done
+                lot.append(pending)
                 handled += 1
                 if now() >= goes_at:
                     self._hand_over(lot, vault)
@@ -150,7 +154,7 @@ class InOrder(Work):
         else:
             self._hand.message = None
             took_effect = self._runner.taken_by_me > taken
-            self.fates.succeeded(attempt, took_effect=took_effect, outputs=self._hand.outputs)
+            self.fates.succeeded(attempt, self._runner.done, took_effect=took_effect, outputs=self._hand.outputs)
         self._hand.copy, self._hand.attempt = None, 1
 
     def _fail(self, attempt: Attempt, error: BaseException, *, noting: bool) -> None:

@@ -146,10 +146,14 @@ class Parallel(Work):
     def _collect(self, wait_seconds: float) -> None:
         """Book the ends of attempts; wait so long for the first."""
         self._tools.copier.poll()
-        for job in self._pool.ended(wait_seconds if self._running else 0.0):
-            if job in self._running:  # one that was given up may still end
-                del self._running[job]
-                self._book(job)
+        found = self._pool.ended(wait_seconds if self._running else 0.0)
+        ended = [job for job in found if job in self._running]  # one that was given up may still end
+        for job in ended:  # first: whatever becomes of one of them, nobody waits for the others again
+            del self._running[job]
+        for job in ended:
+            self._book(job)
+        if self._pool.has_stuck_thread:
+            self.is_stopping, self.is_healthy = True, False
         self._give_up_late()
 
     def _book(self, job: Job) -> None:
@@ -165,7 +169,7 @@ class Parallel(Work):
             elif ended.error is not None:
                 self.fates.failed(ended.attempt, ended.error, ended.done, ended.sink)
             else:
-                self.fates.succeeded(ended.attempt, took_effect=ended.took_effect, outputs=ended.outputs)
+                self.fates.succeeded(ended.attempt, ended.done, took_effect=ended.took_effect, outputs=ended.outputs)
         for queue in dict.fromkeys(job.queues):
             self._go_on_with(queue)
 
@@ -199,7 +203,8 @@ class Parallel(Work):
         for job in [job for job in self._running if now - job.began_at >= limit]:
             del self._running[job]
             for attempt in job.attempts:
-                done = attempt.done if job.progress is None else job.progress()
+                progress = job.progress  # it may end in this very moment
+                done = attempt.done if progress is None else progress()
                 self._books.keep_open(attempt.message, timed_out(attempt, self._attempt_seconds), done)
             self.is_stopping = True
             self.is_healthy = False

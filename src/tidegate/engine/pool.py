@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidegate.async_steps import AsyncRunner, answer
+from tidegate.async_steps import AsyncRunner, Threads, answer
 from tidegate.context import Hand, current, take_in_hand
 from tidegate.deadlines import Deadlines
 from tidegate.engine.fates import Attempt
@@ -25,7 +25,7 @@ from tidegate.engine.waiting import Queue
 from tidegate.errors import TimedOut
 from tidegate.lists import Item, Part, write_lists
 from tidegate.records import Done
-from tidegate.steps import Plan, Runner, Value, refuse_coroutine
+from tidegate.steps import Plan, Runner, Value, refuse_unrun
 
 
 @dataclass
@@ -69,6 +69,11 @@ class Pool(ABC):
         self._seconds = 0.0
         self.can_cancel = False
         """Whether an attempt that takes too long is ended by the pool itself."""
+
+    @property
+    def has_stuck_thread(self) -> bool:
+        """Whether a call was given up that still runs, so that this worker must end."""
+        return False
 
     def begin_round(self, attempt_seconds: float) -> None:
         """A new round: what earlier ones left behind is of no use."""
@@ -122,6 +127,7 @@ class ThreadPool(Pool):
         while (job := self._given.get()) is not None:
             job.ended = self._run_list(job, hand, runner) if self.plan.batch else [self._run(job, hand, runner)]
             hand.message = None
+            job.progress = None  # the runner is about to be another record's
             self._ended.put([job])
 
     @staticmethod
@@ -134,7 +140,8 @@ class ThreadPool(Pool):
         try:
             runner.run_noting(attempt.message.value())
         except BaseException as error:  # noqa: BLE001  # whatever a user's function raises fails its record, no more
-            ended.error, ended.done, ended.sink = error, runner.done, runner.at_sink
+            ended.error, ended.sink = error, runner.at_sink
+        ended.done = runner.done
         ended.outputs = hand.outputs
         ended.took_effect = runner.taken_by_me > taken
         return ended
@@ -162,7 +169,7 @@ class ThreadPool(Pool):
             try:
                 hand.ids = ids_of(items)
                 given = self.plan.sinks[number].write([value for _, _, value in items])
-                refuse_coroutine(given)
+                refuse_unrun(given)
             except BaseException as error:  # noqa: BLE001  # as above
                 given = error
             call = next_call(calls, given)
@@ -187,8 +194,14 @@ class LoopPool(Pool):
         self._finished: list[Job] = []
         self._deadlines = Deadlines(0.0)
         self._is_closed = False
+        self._threads = Threads(plan.width)
         self.loop = new_loop()
         threading.Thread(target=self._serve, name="tidegate-loop", daemon=True).start()
+
+    @property
+    def has_stuck_thread(self) -> bool:
+        """Whether a plain sink was given up and still runs."""
+        return self._threads.left_behind > 0
 
     def begin_round(self, attempt_seconds: float) -> None:
         """A new round, in which attempts may take so long."""
@@ -207,6 +220,7 @@ class LoopPool(Pool):
         """Let the loop end."""
         self._is_closed = True
         self.loop.call_soon_threadsafe(self.loop.stop)
+        self._threads.close()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -243,8 +257,9 @@ class LoopPool(Pool):
         taken, ended = runner.taken_by_me, Ended(attempt)
         take_up(hand, attempt)
         ended.error = await self._within_time(runner.run(attempt.message.value(), attempt.done))
+        ended.done = runner.done
         if ended.error is not None:
-            ended.done, ended.sink = runner.done, runner.at_sink
+            ended.sink = runner.at_sink
         ended.outputs = hand.outputs
         ended.took_effect = runner.taken_by_me > taken
         return ended
@@ -280,8 +295,8 @@ class LoopPool(Pool):
         if sink.is_async:
             answers.append(await answer(sink.write(values)))
         else:
-            answers.append(await asyncio.to_thread(sink.write, values))
-            refuse_coroutine(answers[0])
+            answers.append(await self._threads.call(sink.write, values))
+            refuse_unrun(answers[0])
 
     async def _within_time(self, work: Awaitable[None]) -> BaseException | None:
         """Wait for a user's function; return what it raised, or that its time was up."""
@@ -297,7 +312,7 @@ class LoopPool(Pool):
 
     def _make(self) -> tuple[Hand, AsyncRunner]:
         hand = Hand(self._group)
-        return hand, AsyncRunner(self.plan, hand, self.taken)
+        return hand, AsyncRunner(self.plan, hand, self.taken, self._threads)
 
 
 def new_loop() -> asyncio.AbstractEventLoop:

@@ -62,6 +62,16 @@ class Waiting(Generic[M]):
         self._queues.setdefault(queue, deque()).appendleft(record)
         self._wait_until(queue, until)
 
+    def put_before(self, queue: Queue, record: M, until: float, is_later: Callable[[M], bool]) -> bool:
+        """Let a record wait before those of its queue that are later; True if it is the first, for which all wait."""
+        self._count(queue, 1, self._size(record))
+        records = self._queues.setdefault(queue, deque())
+        at = next((place for place, one in enumerate(records) if is_later(one)), len(records))
+        records.insert(at, record)
+        if at == 0:
+            self._wait_until(queue, until)
+        return at == 0
+
     def push(self, queue: Queue, record: M) -> None:
         """Let a record wait before all others of its queue, for whatever these wait for.
 

@@ -65,8 +65,10 @@ class Outputs(Store):
                 for output in effect.outputs:
                     try:
                         produce(producer, output, noting)
-                    except KafkaException as error:  # refused before it was queued: too large, or no such partition
-                        noting(error.args[0], None)
+                    except KafkaException as error:
+                        if error.args[0].fatal() or error.args[0].code() == KafkaError._FATAL:
+                            raise
+                        noting(error.args[0], None)  # refused before it was queued: too large, or no such partition
             unanswered = producer.flush(DELIVERY_SECONDS + 2)
         except (KafkaException, SystemError) as error:
             # The producer itself has ended; what was not acknowledged is written again by a new one.

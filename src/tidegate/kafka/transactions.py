@@ -76,6 +76,8 @@ class Transactions(Store):
             except KafkaException as error:
                 if self._may_try_again(producer, error.args[0]):
                     continue
+                if isinstance(error, _MarksRefused) and not self._refusals():
+                    raise self._end_of_marks(error.args[0]) from error
                 return self._blame(error.args[0], effects)
             except NeverReturned as error:
                 self.discard()
@@ -104,11 +106,21 @@ class Transactions(Store):
         The client does not look at the time limit while it waits for the group's coordinator, and where that broker
         has left the cluster it waits for ever (librdkafka issues 5456 and 5511).
         """
-        within(
-            LATEST_SECONDS,
-            "send_offsets_to_transaction",
-            lambda: producer.send_offsets_to_transaction(_offsets(commits), self._membership, ANSWER_SECONDS),
-        )
+        try:
+            within(
+                LATEST_SECONDS,
+                "send_offsets_to_transaction",
+                lambda: producer.send_offsets_to_transaction(_offsets(commits), self._membership, ANSWER_SECONDS),
+            )
+        except KafkaException as error:
+            raise _MarksRefused(*error.args) from error
+
+    def _end_of_marks(self, problem: KafkaError) -> Exception:
+        """No output is to blame: a right of ours was taken away, or the group has moved on, or its topic is gone."""
+        self.discard()
+        if problem.code() in _FINAL | {KafkaError.TOPIC_AUTHORIZATION_FAILED}:
+            return translate(problem, f"the marks of group {self._group}", self._kafka.bootstrap)
+        return Overtaken(f"its marks were not taken: {problem.str()}")
 
     def end(self) -> None:
         """There is nothing left to do."""
@@ -163,6 +175,10 @@ class Transactions(Store):
         if len(effects) != 1:
             raise Poisoned(str(refusal), _suspect(effects, [one[:3] for _, one in refusals])) from refusal
         return {0: refusal}
+
+
+class _MarksRefused(KafkaException):
+    """What the broker said of the marks, not of the outputs."""
 
 
 def fence(kafka: Kafka, name: str) -> None:

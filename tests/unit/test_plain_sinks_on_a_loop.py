@@ -1,0 +1,50 @@
+"""Plain functions as sinks beside `async def` steps: each has a thread, and one that hangs costs its worker."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tests.unit.test_lonely_rounds import PLACE, Written
+from tidegate.engine.fates import Attempt
+from tidegate.engine.pool import Ended, Job, LoopPool
+from tidegate.errors import TimedOut
+
+HANGING, SOUND = 40, 8
+"""More that hang than an event loop has threads of its own."""
+
+
+async def look_up(value: bytes) -> bytes:
+    return value
+
+
+@pytest.mark.parametrize("batch", [None, 1])
+def test_sinks_that_hang_take_no_thread_from_sound_records_and_end_their_worker(batch: int | None) -> None:
+    go_on, got = threading.Event(), []
+
+    def write(value: Any) -> None:
+        number = int(value[0] if isinstance(value, list) else value)
+        if number < HANGING:
+            go_on.wait(30)
+        got.append(number)
+
+    pipeline = tg.from_kafka("t", group="g").map(look_up).sink(write).parallel(HANGING + SOUND, order="none")
+    pool = LoopPool((pipeline if batch is None else pipeline.batch(batch)).plan(), "g")
+    pool.begin_round(0.5)
+    assert not pool.has_stuck_thread
+    try:
+        for at in range(HANGING + SOUND):
+            pool.submit(Job([Attempt(Written(at))], [(PLACE, at)]))
+        ended: list[Ended] = []
+        while len(ended) < HANGING + SOUND and (jobs := pool.ended(10.0)):
+            ended += [one for job in jobs for one in job.ended]
+        late = {one.attempt.message.offset() for one in ended if isinstance(one.error, TimedOut)}
+        assert late == set(range(HANGING))
+        assert sorted(got) == list(range(HANGING, HANGING + SOUND))
+        assert pool.has_stuck_thread
+    finally:
+        go_on.set()
+        pool.close()
