@@ -151,10 +151,22 @@ class Judge:
         produced = [(*place, at) for place, offsets in lives.items() for at in offsets]
         last = {place.number: place for place in lives}
         faults = [*self.faults, *(Fault("expelled", at, driver) for driver, at in self._cluster.group.ended.items())]
-        found = check_laws(produced, self.events, self._commits, faults, copies=self.copies, order=self._plan.order)
+        known = set(produced)
+        events = [one for one in self.events if self._has_a_place(one, known)]
+        found = check_laws(produced, events, self._commits, faults, copies=self.copies, order=self._plan.order)
         kept = [str(one) for one in found if one.law != "L2" or last[one.partition.number] == one.partition]
         twice = self._effects_twice() if self._plan.is_frames or self._plan.store != "none" else ()
         return [*self.breaches, *self._world.crashes, *kept, *twice, *self._undone_rewinds()]
+
+    def _has_a_place(self, event: Event, produced: set[tuple[str, int, int]]) -> bool:
+        """Whether it is to be judged.
+
+        What retention took, and a mark has passed as a gap, has no place in the order any more: an attempt at it that
+        had been begun may come to its end whenever it likes.
+        """
+        place = event.partition
+        log = self._cluster.logs[Partition(place.topic.partition("#")[0], place.number)]
+        return (*place, event.record_offset) in produced or event.record_offset not in log.removed
 
     @property
     def _commits(self) -> list[CommitSeen]:
