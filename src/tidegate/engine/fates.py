@@ -121,7 +121,7 @@ class Fates:
             return None
         copy = read_headers(readable_headers(message)) if partition.topic in self.own else None
         done = self._books.ledgers[partition].done(record_offset)
-        if copy is not None and copy.sinks == self._tools.plan.fingerprint:
+        if copy is not None and copy.done and copy.sinks == self._tools.plan.fingerprint:
             done |= copy.done
         attempt = Attempt(message, copy, done, note)
         if note is None or note.failure is None:
@@ -187,7 +187,10 @@ class Fates:
 
     def succeeded(self, attempt: Attempt, done: Done, *, took_effect: bool, outputs: list[Any]) -> None:
         """A record is through its sinks; `took_effect`: a sink really took it, no filter dropped it."""
-        self._settle(attempt, _SETTLED, outputs, attempt.done | done)
+        if self.vault is None:
+            self._books.settle(attempt.message, _SETTLED)
+        else:
+            self._settle(attempt, _SETTLED, outputs, attempt.done | done)
         if took_effect:
             self.holding.end()
 
