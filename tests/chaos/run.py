@@ -43,8 +43,8 @@ def run_chaos(
             # so long that lanes count as stalled and are replaced, and no fault of the schedule explains the repeats.
             for member in fleet:
                 member.trial.start()
-                member.trial.wait_for_work(START_SECONDS)
-                say(f"{member.kind} is at work")
+                is_at_work = member.trial.wait_for_work(START_SECONDS)
+                say(f"{member.kind} {'is at work' if is_at_work else 'does not begin to work'}")
             attack.run(schedule)
         say("the faults are over")
         for member in fleet:
@@ -59,7 +59,7 @@ def run_chaos(
             again_with,
             [pipeline_report(one, judged(one)) for one in fleet],
             fault_reports(attack.struck, commits),
-            [f"{one.fault.kind} {one.whom}: {one.told}" for one in attack.struck],
+            list(map(str, attack.struck)),
         )
 
 

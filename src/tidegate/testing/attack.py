@@ -90,7 +90,7 @@ class Attack:
             self._cause(struck, trial, due.draw)
         if not struck.ended_ms:
             struck.ended_ms = _now_ms()
-        self._say(f"{fault.kind} {struck.whom}: {struck.told}")
+        self._say(str(struck))
         return struck
 
     def _cause(self, struck: Struck, trial: Trial | None, draw: float) -> None:

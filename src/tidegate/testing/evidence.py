@@ -29,6 +29,9 @@ class Struck:
     is_possible: bool = True
     """Whether there is a pipeline that can have it."""
 
+    def __str__(self) -> str:
+        return f"{self.fault.kind} {self.whom}: {self.told}"
+
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
