@@ -184,8 +184,9 @@ class PostgresStore(Store):
     def _not_now(self, error: BaseException, effects: int) -> Exception:
         if not is_too_slow(error):
             self._link.close()
-        if (is_too_slow(error) or self._link.was_cut) and effects > 1:
-            return Poisoned(self._link.shown(error))  # with less at once it may be done in time
+        # With less at once it may be done in time. A server that is stopped or gone is no question of less at once.
+        if effects > 1 and (is_too_slow(error) or (self._link.was_cut and self._link.answers())):
+            return Poisoned(self._link.shown(error))
         return away(self._link, error)
 
     def _blame(self, cause: BaseException) -> BaseException:
