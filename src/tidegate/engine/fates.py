@@ -32,6 +32,11 @@ from tidegate.store import Store
 COPY_AGAIN_SECONDS = 1.0
 STORE_AGAIN_SECONDS = 1.0
 CLOCK_AGAIN_SECONDS = 1.0
+WRONG_CLOCK_SECONDS = 3600.0
+"""A copy from further in the broker's future was written by a clock that was wrong: it would wait for years.
+
+Less may be a clock that was set right since it was asked, which it is again within the hour.
+"""
 MOST_BYTES = 64_000_000
 """So many bytes may wait before nothing more is read."""
 LONG_QUEUE = 500
@@ -371,7 +376,8 @@ class Fates:
         if self._broker_ahead_ms is None:  # the broker's time is not known yet: rather late than early
             return time.monotonic() + CLOCK_AGAIN_SECONDS
         _, written_ms = message.timestamp()
-        return (written_ms - self._broker_ahead_ms) / 1000 + delay
+        written = (written_ms - self._broker_ahead_ms) / 1000
+        return written + delay if written < time.monotonic() + WRONG_CLOCK_SECONDS else 0.0
 
 
 def _pending(attempt: Attempt, outputs: list[Any], kind: int, done: Done = frozenset()) -> Pending:

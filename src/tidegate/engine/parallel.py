@@ -179,18 +179,20 @@ class Parallel(Work):
     def _go_on_with(self, queue: Queue) -> None:
         """Begin the next of a queue whose record has ended, unless it waits to be tried again."""
         waiting, batch = self.fates.waiting, self._tools.plan.batch
-        while waiting.is_running(queue):
-            # No more than its list has room for: the rest would run beside it.
-            most = 1 if batch is None else batch.size - len(self._forming)
-            taken = waiting.take_next(queue, most) if self._may_go_on else []
-            begun = [self.fates.look_at(message, is_next=True) for message in taken]
-            for attempt in begun:
-                if attempt is not None:
-                    self._form(attempt)
-            if any(begun):
-                return  # the queue stays closed until these have ended
-            if not taken:
-                waiting.open(queue)
+        # No more than its list has room for: the rest would run beside it.
+        room = 1 if batch is None else batch.size - len(self._forming)
+        has_begun = False
+        # One by one: where one of them has to wait, so have all behind it.
+        while room and waiting.is_running(queue):
+            taken = waiting.take_next(queue) if self._may_go_on else None
+            if taken is None:
+                break
+            attempt = self.fates.look_at(taken, is_next=True)
+            if attempt is not None:
+                self._form(attempt)
+                room, has_begun = room - 1, True
+        if not has_begun and waiting.is_running(queue):
+            waiting.open(queue)  # else it stays closed until these have ended
 
     @property
     def _may_go_on(self) -> bool:
