@@ -54,13 +54,18 @@ def broker_behind_proxy() -> Iterator[KafkaProxy]:
 
 def visible(admin: Admin, kafka: Kafka, topic: str) -> list[SeenRecord]:
     """Return what readers with read_committed see, when every transaction has its marker: it comes a moment later."""
+    settled_transactions(admin, topic)
+    return list(tail(topic, kafka=kafka))
+
+
+def settled_transactions(admin: Admin, topic: str) -> None:
+    """Wait until no transaction is open in this topic."""
     partitions = list(admin.describe([topic])[topic].each_partition())
     wait_until(
         lambda: admin.ends(partitions, committed_only=True) == admin.ends(partitions, committed_only=False),
         within=30,
         what=f"the end of all transactions in {topic}",
     )
-    return list(tail(topic, kafka=kafka))
 
 
 def read_uncommitted(kafka: Kafka, partitions: Sequence[Partition]) -> Iterator[bytes | None]:
