@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -16,7 +17,7 @@ from tests.http_server import Answer, Request, Server
 from tests.postgres.proxy import Proxy
 from tests.postgres.support import Database
 from tests.postgres_server import Server as PostgresServer
-from tests.support import visible
+from tests.support import read_uncommitted, visible
 from tidegate.kafka.admin import Admin
 from tidegate.records import Partition
 from tidegate.testing import Event, FailSink, InOrder, RedriveDead, RewindGroup, SlowSink, Switch, Trial, by_part
@@ -125,9 +126,11 @@ def _kafka_once(order: Order) -> Callable[[Maker], Member]:
 
         def judge(trial: Trial) -> Verdict:
             kafka = trial.stage.kafka
-            found = [orjson.loads(one.value or b"") for one in visible(Admin(kafka), kafka, out)]
+            admin = Admin(kafka)
+            found = [orjson.loads(one.value or b"") for one in visible(admin, kafka, out)]
             effects = [(one["topic"], one["partition"], one["offset"]) for one in found]
-            return _of_effects(trial, InOrder(effects))
+            written = sum(1 for _ in read_uncommitted(kafka, list(admin.describe([out])[out].each_partition())))
+            return replace(_of_effects(trial, InOrder(effects)), aborted=written - len(found))
 
         return Member(maker.kind, maker.trial(order, (FailSink, SlowSink), OUT=out), "exactly once", judge)
 

@@ -16,6 +16,8 @@ from tidegate.testing.laws import Order
 APP = Path(__file__).parent / "apps" / "pipelines.py"
 PARTITIONS = 4
 KEYS = 20
+WORK_SECONDS = 0.05
+"""How long the work on a record takes, but for those that need thousands at once: so that faults meet it."""
 FIRST_OF_BACKLOG = 10_000_000
 """Numbers that the feed does not reach."""
 Guarantee = Literal["at least once", "exactly once"]
@@ -30,6 +32,8 @@ class Verdict:
     """Effects, repeats included."""
     different: int
     """Records that have one at least."""
+    aborted: int | None = None
+    """Outputs that were written and never became visible; None: it has no transactions in Kafka."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class Maker:
             spared=(*spared, *(() if self.kind == "ragged" else (FillMetadata,))),
             sink_away=sink_away,
             backlog=Backlog() if self.kind == "ragged" else None,
-            environment={"KIND": self.kind, **environment},
+            environment={"KIND": self.kind, "WORK_SECONDS": str(WORK_SECONDS), **environment},
         )
         trial = Trial(self.stage, subject, self.folder)
         trial.create_topic(PARTITIONS)

@@ -114,7 +114,7 @@ class Attack:
 
     def _strike_copy(self, struck: Struck, trial: Trial, program: Program) -> None:
         fault, pid = struck.fault, program.pid
-        struck.happened, struck.told = True, f"process {pid}"
+        struck.happened, struck.told, struck.driver = True, f"process {pid}", pid
         match fault:
             case faults.KillDriver():
                 trial.may_end(program)
