@@ -197,6 +197,11 @@ class Driver:
     def _heed(self, sight: Sight) -> None:
         """Look at a topic that was made anew before it is leased again; follow a pattern's topics."""
         self._marks.note_ends(sight)
+        try:
+            for loss in self._helpers.finish.heed(sight.ends, self._board):
+                self._tally.lose(loss)
+        except TidegateError as error:
+            self._end_with(error)
         change = self._lookout.compare(sight)
         self._marks.doubt(one for one in list(self._board.owned) if one.topic in change.anew)
         missed = [one for one in change.gone if self._source.pattern is None or self._topics.is_own(one)]

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from tidegate.beside import THIS_MACHINE, Beside
 from tidegate.engine.board import Board
+from tidegate.engine.lost import Loss, Policy
 from tidegate.engine.topics import Topics
 from tidegate.engine.wording import names
-from tidegate.errors import TidegateError
+from tidegate.errors import RecordsLost, TidegateError
 from tidegate.records import Commit, Partition
 
 logger = logging.getLogger("tidegate.finish")
@@ -26,6 +27,8 @@ Ends = Callable[[list[Partition]], Mapping[Partition, int]]
 
 AGAIN_SECONDS = 1.0
 TELL_SECONDS = 30.0
+SHORT_SECONDS = 10.0
+"""A log that ends before where it ended at the start is believed when it has done so for as long."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Goal:
     topics: Topics
     waits: bool
     """Whether it goes on until the retry topics are empty, too."""
+    lost: Policy = "stop"
+    """What is to follow where a log has lost its tail, which is waited for in vain."""
 
     @property
     def retries(self) -> list[Partition]:
@@ -92,6 +97,8 @@ class Finish:
         self._is_over = False
         self._not_before = 0.0
         self._told_at = self._now()
+        self._short: dict[Partition, tuple[int, float]] = {}
+        """Partitions that are at the end of a log that was longer: where it ends, and since when."""
 
     def is_over(self, board: Board) -> bool:
         """Whether everything is settled and committed, what came into the retry topics meanwhile too."""
@@ -123,6 +130,28 @@ class Finish:
         self._is_over = board.has_caught_up and not missing
         if board.has_caught_up and missing:
             self._tell(missing)
+
+    def heed(self, ends: Mapping[Partition, int], board: Board) -> list[Loss]:
+        """Return what is gone where a log has lost its tail, as after an unclean election; raise where that is to stop.
+
+        Otherwise: the mark is at the end of what is left, so nothing seems to be lost, and the run waits for records
+        that were there when it began and never come again.
+        """
+        losses = []
+        for partition, one in board.owned.items():
+            end, mark = ends.get(partition), -1 if one.position is None else one.position.mark
+            if not one.is_free or one.until is None or end is None or not mark == end < one.until:
+                self._short.pop(partition, None)
+            elif self._short.setdefault(partition, (end, self._now()))[0] != end:
+                self._short[partition] = (end, self._now())
+            elif self._now() - self._short[partition][1] >= SHORT_SECONDS:
+                why = f"the log ends at {end} and ended at {one.until} when the run began: its tail was cut off"
+                losses.append(Loss(partition, mark, why, one.until - mark, None, None))
+        if losses and self._goal.lost == "stop":
+            cure = 'the group was not moved; start again to go on with what is there, or choose lost="earliest"'
+            raise RecordsLost("; ".join(loss.sentence for loss in losses), cure)
+        board.go_on_until({loss.partition: loss.mark for loss in losses})
+        return losses
 
     def close(self) -> None:
         """Ask no more."""

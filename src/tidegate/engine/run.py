@@ -124,7 +124,7 @@ def run_pipeline(
                 Finish(
                     partial(admin.committed, source.group),
                     admin.ends,
-                    Goal(ends, topics, waits=retries == "wait"),
+                    Goal(ends, topics, waits=retries == "wait", lost=source.lost),
                     events.put,
                 ),
                 Rewinder(board, starting, events.put),
