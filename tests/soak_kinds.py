@@ -68,7 +68,7 @@ def _postgres(_kafka: Kafka, _folder: Path, stack: ExitStack) -> Kind:
 
 
 def _parquet(_kafka: Kafka, folder: Path, _stack: ExitStack) -> Kind:
-    out = folder / "out"
+    out = folder / "parquet"
 
     def taken() -> Iterator[int]:
         for path in out.glob("tidegate_round=*/*.parquet"):

@@ -81,7 +81,7 @@ class ChaosReport:
     @property
     def missed(self) -> list[str]:
         """What should have happened in a run of this length, and never did."""
-        if not all(fault.planned >= ENOUGH for fault in self.faults):
+        if not self.faults or not all(fault.planned >= ENOUGH for fault in self.faults):
             return []
         return [
             *(one.kind for one in self.faults if one.is_possible and not one.happened),

@@ -31,20 +31,22 @@ def run_chaos(
     folder: Path,
     *,
     copies: int = 2,
+    together: int = 1,
     again_with: str = "",
     say: Say = lambda _: None,
 ) -> ChaosReport:
-    """Run it, and return what it came to. `again_with`: the command that does the same again."""
+    """Run it, and return what it came to.
+
+    `together`: how many pipelines start side by side. `again_with`: the command that does the same again.
+    """
     say(str(schedule))
     with Stage() as stage, assembled(stage, folder, kinds, copies) as fleet:
         attack = Attack(stage, [one.trial for one in fleet], say)
         with Feed(fleet):
-            # One after the other. Seventeen Sparks that start at once on two cores are a fault of their own: it takes
+            # Some at a time. Seventeen Sparks that start at once on two cores are a fault of their own: it takes
             # so long that lanes count as stalled and are replaced, and no fault of the schedule explains the repeats.
-            for member in fleet:
-                member.trial.start()
-                is_at_work = member.trial.wait_for_work(START_SECONDS)
-                say(f"{member.kind} {'is at work' if is_at_work else 'does not begin to work'}")
+            for first in range(0, len(fleet), together):
+                start(fleet[first : first + together], say)
             attack.run(schedule)
         say("the faults are over")
         for member in fleet:
@@ -61,6 +63,15 @@ def run_chaos(
             fault_reports(attack.struck, commits),
             list(map(str, attack.struck)),
         )
+
+
+def start(members: Sequence[Member], say: Say) -> None:
+    """Start these, and wait until all of them are at work."""
+    for member in members:
+        member.trial.start()
+    for member in members:
+        is_at_work = member.trial.wait_for_work(START_SECONDS)
+        say(f"{member.kind} {'is at work' if is_at_work else 'does not begin to work'}")
 
 
 def judged(member: Member) -> Verdict:
