@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from tidegate.context import Message
 from tidegate.engine.books import Books
 from tidegate.engine.failure import say_where
-from tidegate.errors import BrokerRefused, BrokerUnreachable, Unavailable
+from tidegate.errors import BrokerUnreachable, Unavailable
 from tidegate.ledger import Home, decode, encode
 from tidegate.records import Commit, Done, Lease, LeasedPartition, Partition, Position
-from tidegate.store import Effect, Overtaken, Poisoned, Store
+from tidegate.store import Effect, Overtaken, Poisoned, Store, refused_copy
 
 if TYPE_CHECKING:
     from tidegate.engine.copying import Failed
@@ -249,10 +249,7 @@ class Vault:
     def _check_copies(self) -> None:
         """A copy that the broker refuses is safe in the store, and somebody must be told."""
         if self.store.refused is not None:
-            raise BrokerRefused(
-                f"a retry or dead-letter copy in the outbox cannot be written: {self.store.refused}",
-                "mend that (size, rights), and start again: it is sent then",
-            )
+            raise refused_copy(self.store.refused)
 
     def _choose(self) -> tuple[list[Pending], dict[Partition, Position]]:
         """Return what may be sealed now, and where that leads, for partitions whose mark moves by it."""
