@@ -223,9 +223,9 @@ class Driver:
         """Replace the lane of a stalled partition; end if that did not help."""
         if (sight := self._lookout.take(looked)) is not None:
             self._heed(sight)
-        verdicts = self._lookout.judge(sight, self._board)
-        for lease in self._board.flying(verdicts.replace):
-            logger.warning(replaced(lease, verdicts.replace), extra={"action": "lane_replaced"})
+        verdicts = self._lookout.judge(sight, self._board, self._helpers.turn_seconds)
+        for lease, still in self._board.blocking(verdicts.replace):
+            logger.warning(replaced(lease, still), extra={"action": "lane_replaced"})
             self._cancel(lease)
         if verdicts.hopeless:
             self._end_with(stalled(verdicts.hopeless, self._board.flying()))
