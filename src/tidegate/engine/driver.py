@@ -174,13 +174,14 @@ class Driver:
         self._lanes.tick(self._tally.proofs)
         purse, clock = self._helpers.purse, self._helpers.clock
         # A plain round without a permit would only cost a job.
-        for lease in self._board.leases(now) if purse is None or purse.has_some(now) or self._lanes.is_live else ():
+        leases = self._board.leases(now) if purse is None or purse.has_some(now) or self._lanes.is_live else []
+        for lease in leases if purse is None else purse.in_turn(leases):
             known = replace(lease, proofs=self._tally.proofs(), broker_ms=None if clock is None else clock.now_ms)
-            if self._backer is not None:
-                known = replace(known, backing=self._backer.backing(lease, self._member))
-            self._lanes.start(known if purse is None else replace(known, permits=purse.open(lease.round, now)))
-        if purse is not None and (permits := purse.top_up(now)):
-            self._lanes.grant(permits)
+            permits = None if purse is None else purse.open(lease.lane, lease.round, now)
+            backing = None if self._backer is None else self._backer.backing(lease, self._member)
+            self._lanes.start(replace(known, permits=permits, backing=backing))
+        if purse is not None and (more := purse.top_up(now)):
+            self._lanes.grant(more)
         for lease in self._board.kept_waiting():
             self._lanes.finish(lease)
 
@@ -225,12 +226,11 @@ class Driver:
 
     def _judge(self, looked: Looked) -> None:
         """Replace the lane of a stalled partition; end if that did not help."""
-        sight = self._lookout.take(looked)
-        if sight is not None:
+        if (sight := self._lookout.take(looked)) is not None:
             self._heed(sight)
-        verdicts = self._lookout.judge(sight, self._board)
-        for lease in self._board.flying(verdicts.replace):
-            logger.warning(replaced(lease, verdicts.replace), extra={"action": "lane_replaced"})
+        verdicts = self._lookout.judge(sight, self._board, self._helpers.turn_seconds)
+        for lease, still in self._board.blocking(verdicts.replace):
+            logger.warning(replaced(lease, still), extra={"action": "lane_replaced"})
             self._cancel(lease)
         if verdicts.hopeless:
             self._end_with(stalled(verdicts.hopeless, self._board.flying()))

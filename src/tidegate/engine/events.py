@@ -45,6 +45,11 @@ class Helpers:
     backer: Backer | None = None
     """None where the driver alone stores marks."""
 
+    @property
+    def turn_seconds(self) -> float:
+        """How long a lane may have to wait until it may begin a record."""
+        return 0.0 if self.purse is None else self.purse.turn_seconds
+
     def close(self) -> None:
         """Ask no more."""
         for one in (self.marks, self.lookout, self.finish, self.rewinder, self.clock, self.backer):
