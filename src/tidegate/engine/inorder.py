@@ -62,6 +62,8 @@ class InOrder(Work):
                 at += 1
                 if attempt is not None:
                     self._attempt(attempt)
+                else:
+                    self._begin_nothing()
                 continue
             if self._vault is None:
                 count, error = self._run_on(batch, at)

@@ -53,6 +53,8 @@ class Parallel(Work):
             at += 1
             if attempt is not None:
                 self._form(attempt)
+            else:
+                self._begin_nothing()
             if self.holding.is_probing and self._running:
                 break  # one record looks for the sink, not as many as there is room for
         self._backlog = batch[at:] + self._backlog

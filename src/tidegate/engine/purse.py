@@ -107,7 +107,7 @@ class Turnstile:
     def __init__(self, rate: float, permits: int) -> None:
         self._gap = 1 / rate
         self._granted = permits
-        self._next = 0.0
+        self._next = self._last_next = 0.0
         self.spent = 0
 
     def grant(self, total: int) -> None:
@@ -129,5 +129,10 @@ class Turnstile:
         if self.is_empty or now < self._next:
             return False
         self.spent += 1
-        self._next = max(self._next + self._gap, now)
+        self._last_next, self._next = self._next, max(self._next + self._gap, now)
         return True
+
+    def go_back(self) -> None:
+        """The record that was let through last did not begin."""
+        self.spent -= 1
+        self._next = self._last_next
