@@ -11,9 +11,10 @@ from tests.chaos.report import as_text
 from tests.chaos.run import run_chaos
 from tidegate.testing import Schedule
 
-SIDE_BY_SIDE = 4
-"""So many Sparks on two cores: more would take so long to start that it would be a fault of its own."""
-FLEETS = [KINDS[first : first + SIDE_BY_SIDE] for first in range(0, len(KINDS), SIDE_BY_SIDE)]
+SIDE_BY_SIDE = 3
+"""So many Sparks start at once on two cores: more would take so long that it would be a fault of its own."""
+OF_A_FLEET = 5
+FLEETS = [KINDS[first : first + OF_A_FLEET] for first in range(0, len(KINDS), OF_A_FLEET)]
 IN_DATAFRAMES = {"frames", "jdbc"}
 TRANSACTIONS = {"kafka-once", "kafka-ordered"}
 
