@@ -30,6 +30,7 @@ def test_every_pipeline_of_the_fleet_works_and_is_judged(kinds: tuple[str, ...],
     assert [one.kind for one in report.pipelines] == list(kinds)
     # Nothing was done to it: what is there twice would be its own doing.
     assert [one.kind for one in report.pipelines if one.again or one.lost or not one.seen] == [], story
+    assert all(one.marks_told for one in report.pipelines), "somebody asked for their marks while they ran"
     notes = {one.kind: one.met_work is not None for one in report.pipelines}
     assert notes == {kind: kind not in IN_DATAFRAMES for kind in kinds}, "each notes when a record begins"
     counts = {one.kind: one.aborted is not None for one in report.pipelines}
