@@ -44,7 +44,7 @@ def _by_the_log(trial: Trial) -> Verdict:
 def _of_events(trial: Trial, events: Iterable[Event]) -> Verdict:
     settled = [one for one in events if one.kind == "settled"]
     different = {one.stable_id for one in settled}
-    return Verdict(trial.breaches(events=settled), len(settled), len(different))
+    return Verdict(trial.breaches(events=settled), len(settled), len(different), parts=(settled,))
 
 
 PARTS = {"0/0", "0/1", "1/0", "1/1"}
@@ -58,7 +58,8 @@ def _children(maker: Maker) -> Member:
         # Each part by itself: a mark passes a record when every part of it is settled, and each part has its order.
         verdicts = [_of_events(trial, events) for events in parts.values()]
         breaches = [breach for one in verdicts for breach in one.breaches]
-        return Verdict(breaches, sum(one.seen for one in verdicts), sum(one.different for one in verdicts))
+        seen, different = sum(one.seen for one in verdicts), sum(one.different for one in verdicts)
+        return Verdict(breaches, seen, different, parts=tuple(part for one in verdicts for part in one.parts))
 
     return Member(maker.kind, maker.trial("partition"), "at least once", judge)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from tidegate.ops.produce import Message
-from tidegate.testing import Breach, FillMetadata, Stage, Subject, Trial
+from tidegate.testing import Breach, Event, FillMetadata, Stage, Subject, Trial
 from tidegate.testing.faults import PlannedFault
 from tidegate.testing.laws import Order
 
@@ -34,6 +34,8 @@ class Verdict:
     """Records that have one at least."""
     aborted: int | None = None
     """Outputs that were written and never became visible; None: it has no transactions in Kafka."""
+    parts: tuple[Sequence[Event], ...] = ()
+    """What was settled when, by parts of the records; none where the sink keeps the marks."""
 
 
 @dataclass(frozen=True)

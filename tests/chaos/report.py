@@ -41,6 +41,8 @@ class PipelineReport:
     """Faults that struck while a record was begun and not settled; None: it does not note when one begins."""
     aborted: int | None = None
     """Outputs of transactions that were aborted; None: it has none."""
+    marks_told: int = 0
+    """How many marks of partitions were looked at while it ran."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class ChaosReport:
         return {**asdict(self), "lost": self.lost, "missed": self.missed, "is_good": self.is_good}
 
 
-def pipeline_report(member: Member, verdict: Verdict) -> PipelineReport:
+def pipeline_report(member: Member, verdict: Verdict, marks_told: int = 0) -> PipelineReport:
     trial = member.trial
     entries = trial.log.read()
     return PipelineReport(
@@ -113,6 +115,7 @@ def pipeline_report(member: Member, verdict: Verdict) -> PipelineReport:
         len({record for one in verdict.breaches if one.law == "L2" for record in one.records}),
         met_work(trial.subject.group, [one for each in trial.attacks for one in each.struck], entries.events),
         verdict.aborted,
+        marks_told,
     )
 
 

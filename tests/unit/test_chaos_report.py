@@ -8,6 +8,7 @@ from typing import Literal
 
 import pytest
 
+from tests.chaos.looks import settled_by_part, told_too_early
 from tests.chaos.member import Member, Verdict
 from tests.chaos.report import ChaosReport, PipelineReport, as_text, fault_reports, pipeline_report, recovery
 from tests.chaos.tally import tables
@@ -147,3 +148,26 @@ def test_a_long_run_in_which_no_fault_met_work_or_no_transaction_was_aborted_is_
     assert not long.is_good
     assert "NEVER an aborted transaction of kafka-once: " in as_text(long)
     assert replace(long, faults=fault_reports(struck, {"g": []})).is_good, "short"
+
+
+def answer(at_ms: int, mark: int) -> CommitSeen:
+    return CommitSeen("g", Partition("t", 0), mark, "", at_ms, at_ms)
+
+
+def test_a_mark_that_was_told_before_its_records_were_settled_is_a_breach() -> None:
+    produced = {("t", 0, at) for at in range(3)}
+    settled = [noted("settled", 1000 + at, at) for at in range(3)]
+    answers = [answer(900, 0), answer(1000, 1), answer(2000, 3), answer(2100, 1), answer(2200, 3)]
+    assert told_too_early(produced, [settled], answers, []) == [], "marks that move back are judged elsewhere"
+
+    late = [*settled[:2], noted("settled", 2001, 2)]
+    [breach] = told_too_early(produced, [settled, late], answers, [])
+    assert (breach.law, breach.records) == ("L1", (("t", 0, 2),))
+    assert breach.sentence.startswith("whoever asked was told: offset 2 lay below the mark 3")
+
+
+def test_where_the_sink_keeps_the_marks_a_record_must_have_begun_at_least() -> None:
+    begun = [noted("began", 1000, 0), noted("settled", 1100, 0)]
+    assert settled_by_part(Verdict([], 1, 1, parts=(begun[1:],)), begun) == [begun[1:]]
+    assert settled_by_part(Verdict([], 1, 1), begun) == [[replace(begun[0], kind="settled")]]
+    assert settled_by_part(Verdict([], 1, 1), begun[1:]) == [], "DataFrames note nothing"
