@@ -30,9 +30,7 @@ from tidegate.records import Done, Failure, Lease, Partition, Tries
 from tidegate.steps import Plan
 from tidegate.store import Store
 
-COPY_AGAIN_SECONDS = 1.0
-STORE_AGAIN_SECONDS = 1.0
-CLOCK_AGAIN_SECONDS = 1.0
+COPY_AGAIN_SECONDS = STORE_AGAIN_SECONDS = CLOCK_AGAIN_SECONDS = 1.0
 LONGEST_PASS_ID = 600
 MOST_BYTES = 64_000_000
 """So many bytes may wait before nothing more is read."""

@@ -116,7 +116,7 @@ class Transactions(Store):
             raise _MarksRefused(*error.args) from error
 
     def _end_of_marks(self, problem: KafkaError) -> Exception:
-        """No output is to blame: a right is missing, marks are too large, or the group has moved on, its topic is gone."""
+        """No output is to blame: a right is missing, marks are too large, the group moved on, or a topic is gone."""
         self.discard()
         if problem.code() in _FINAL | _NEVER_TAKEN:
             return translate(problem, f"the marks of group {self._group}", self._kafka.bootstrap)
