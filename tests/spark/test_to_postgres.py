@@ -125,6 +125,32 @@ def test_retries_come_through_the_outbox_and_have_their_row_once(world: World, d
     assert database.do("select count(*) from tidegate_passes") == [(10,)]
 
 
+def test_a_retry_topic_that_is_rewound_has_its_effects_again(world: World, database: Database) -> None:
+    """Its copies are the same ones, and their passes are known: but somebody wants them again."""
+    world.produce(range(20))
+
+    def fails_twice(value: int) -> int:
+        if value % 10 == 3 and tg.current().attempt < 3:
+            raise ValueError("not yet")
+        return value
+
+    job = (
+        world.pipeline()
+        .map(tg.json)
+        .map(fails_twice)
+        .map(as_row)
+        .sink(sink(database))  # type: ignore[arg-type]
+        .parallel(order="none")
+        .on_error(tg.retry_later("1s", "2s"), tg.dead_letter())
+    )
+    world.run(job)
+    assert database.ids() == Counter(range(20))
+    database.do("delete from orders")
+    tg.rewind(world.group, "beginning", topic=f"{world.group}.retry.1s", kafka=world.kafka)
+    world.run(job)
+    assert database.ids() == Counter([3, 13])
+
+
 def test_a_bad_row_ends_the_run_by_default_with_the_rows_before_it_stored(world: World, database: Database) -> None:
     world.produce(range(20))
     database.do("insert into orders values (7, 'was there')")

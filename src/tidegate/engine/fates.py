@@ -5,10 +5,11 @@ Used by the work thread alone, whoever runs the records themselves.
 
 from __future__ import annotations
 
+import hashlib
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.context import Message
@@ -29,9 +30,8 @@ from tidegate.records import Done, Failure, Lease, Partition, Tries
 from tidegate.steps import Plan
 from tidegate.store import Store
 
-COPY_AGAIN_SECONDS = 1.0
-STORE_AGAIN_SECONDS = 1.0
-CLOCK_AGAIN_SECONDS = 1.0
+COPY_AGAIN_SECONDS = STORE_AGAIN_SECONDS = CLOCK_AGAIN_SECONDS = 1.0
+LONGEST_PASS_ID = 600
 WRONG_CLOCK_SECONDS = 3600.0
 """A copy from further in the broker's future was written by a clock that was wrong: it would wait for years.
 
@@ -88,7 +88,9 @@ class Attempt:
         if copy is None:
             return None
         named = f"{copy.stable_id}#{copy.attempt}.{copy.redrives}.{copy.replay}.{copy.first_failed_at_ms}"
-        return named.replace("\0", "\\0")  # anybody may write to the topic, and no database takes that in a text
+        named = named.replace("\0", "\\0")  # anybody may write to the topic, and no database takes that in a text
+        # Nor one of any length into an index. What we write ourselves is shorter.
+        return named if len(named) <= LONGEST_PASS_ID else hashlib.blake2b(named.encode("utf-8", "replace")).hexdigest()
 
     @property
     def number(self) -> int:
@@ -124,7 +126,7 @@ class Fates:
         note = self._books.note_for(partition, record_offset)
         if self._has_to_wait(message, partition, note, is_next=is_next):
             return None
-        copy = read_headers(readable_headers(message)) if partition.topic in self.own else None
+        copy = self._copy(message, partition) if partition.topic in self.own else None
         done = self._books.ledgers[partition].done(record_offset)
         if copy is not None and copy.done and copy.sinks == self._tools.plan.fingerprint:
             done |= copy.done
@@ -133,6 +135,11 @@ class Fates:
             return attempt
         self._go_on_with(attempt, note, note.failure)
         return None
+
+    def _copy(self, message: Message, partition: Partition) -> Copy | None:
+        """Return what a copy's headers say; where its own topic was rewound, its passes are new ones."""
+        copy, replay = read_headers(readable_headers(message)), self._books.replay(partition)
+        return copy if copy is None or replay <= copy.replay else replace(copy, replay=replay)
 
     def _is_over(self, message: Message, partition: Partition) -> bool:
         """Whether nothing is to be done for a record: its partition has failed, it is settled, or it is none."""
