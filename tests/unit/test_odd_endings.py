@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 import tidegate as tg
 from tests.unit.test_lonely_rounds import PLACE, Written
 from tests.unit.test_progress_is_true import Memory, a_round
+from tidegate.engine.attempts import Attempt
 from tidegate.engine.failure import failure_at
-from tidegate.engine.fates import Attempt
 from tidegate.engine.pool import Ended, Job, LoopPool
 from tidegate.kafka.reader import Reader
 from tidegate.pipeline import Pipeline

@@ -8,7 +8,7 @@ from typing import cast
 from tests.unit.test_dead_letters import LETTER
 from tidegate.context import Message
 from tidegate.copies import Copy, Origin, failed_again, read_headers
-from tidegate.engine.fates import LONGEST_PASS_ID, Attempt
+from tidegate.engine.attempts import LONGEST_PASS_ID, Attempt
 from tidegate.ops.dead_letters import FoundLetter
 from tidegate.ops.redrive_writer import headers_back
 

@@ -9,7 +9,7 @@ import pytest
 
 import tidegate as tg
 from tests.unit.test_lonely_rounds import PLACE, Written
-from tidegate.engine.fates import Attempt
+from tidegate.engine.attempts import Attempt
 from tidegate.engine.pool import Ended, Job, LoopPool
 from tidegate.errors import TimedOut
 

@@ -5,7 +5,6 @@ Used by the work thread alone, whoever runs the records themselves.
 
 from __future__ import annotations
 
-import hashlib
 import random
 import time
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from typing import Any
 
 from tidegate.context import Message
 from tidegate.copies import Copy, is_note, read_headers
+from tidegate.engine.attempts import Attempt
 from tidegate.engine.books import Books, Note, place
 from tidegate.engine.copying import Copier, Failed, may_pass
 from tidegate.engine.failure import failure_at, failure_of, say_where
@@ -31,7 +31,6 @@ from tidegate.steps import Plan
 from tidegate.store import Store
 
 COPY_AGAIN_SECONDS = STORE_AGAIN_SECONDS = CLOCK_AGAIN_SECONDS = 1.0
-LONGEST_PASS_ID = 600
 WRONG_CLOCK_SECONDS = 3600.0
 """A copy from further in the broker's future was written by a clock that was wrong: it would wait for years.
 
@@ -59,43 +58,6 @@ class Tools:
     """Records per second, where a lease carries permits."""
     store: Store | None = None
     """None where sinks have their effect when they are called."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A record that may run now."""
-
-    message: Message
-    copy: Copy | None = None
-    """What its headers say, where it comes from a topic of the group's own."""
-    done: Done = frozenset()
-    """Children and sinks that have it already."""
-    note: Note | None = None
-
-    @property
-    def tries(self) -> Tries:
-        """What it has been through in this place."""
-        return Tries() if self.note is None else self.note.tries
-
-    @property
-    def pass_id(self) -> str | None:
-        """Names this pass of a record that comes from a topic of the group's own, in every repeat of it alike.
-
-        When it failed first tells it from another record in that place (the topic was made anew), and from the same
-        one that runs again since somebody moved the group with other tools.
-        """
-        copy = self.copy
-        if copy is None:
-            return None
-        named = f"{copy.stable_id}#{copy.attempt}.{copy.redrives}.{copy.replay}.{copy.first_failed_at_ms}"
-        named = named.replace("\0", "\\0")  # anybody may write to the topic, and no database takes that in a text
-        # Nor one of any length into an index. What we write ourselves is shorter.
-        return named if len(named) <= LONGEST_PASS_ID else hashlib.blake2b(named.encode("utf-8", "replace")).hexdigest()
-
-    @property
-    def number(self) -> int:
-        """Which attempt this is, all passes together."""
-        return 1 + self.tries.failed + (0 if self.copy is None else self.copy.attempt)
 
 
 class Fates:
@@ -401,9 +363,3 @@ def _homes(lease: Lease, tools: Tools) -> dict[Partition, Home]:
         item.partition: Home(tools.group, ids.get(item.partition, ""), item.partition.number, sinks)
         for item in lease.partitions
     }
-
-
-def timed_out(attempt: Attempt, attempt_seconds: float) -> Note:
-    """Return what is noted of a record whose attempt takes too long: the next round decides about it."""
-    error = TimedOut(f"one attempt took longer than timeout={attempt_seconds:g}s")
-    return Note(attempt.tries, 0.0, failure=failure_of(attempt.message, error, attempt.tries.failed + 1))

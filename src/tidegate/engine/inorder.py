@@ -10,8 +10,9 @@ import time
 from typing import Any
 
 from tidegate.context import Hand, Message
+from tidegate.engine.attempts import Attempt, timed_out
 from tidegate.engine.books import Books, place
-from tidegate.engine.fates import Attempt, Tools, timed_out
+from tidegate.engine.fates import Tools
 from tidegate.engine.vault import Pending, Vault
 from tidegate.engine.work import Work
 from tidegate.errors import NeverAwaited

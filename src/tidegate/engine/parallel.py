@@ -10,8 +10,9 @@ import contextlib
 import time
 
 from tidegate.context import Message
+from tidegate.engine.attempts import Attempt, timed_out
 from tidegate.engine.books import Books, place
-from tidegate.engine.fates import Attempt, Tools, timed_out
+from tidegate.engine.fates import Tools
 from tidegate.engine.pool import Job, Pool
 from tidegate.engine.waiting import Queue
 from tidegate.engine.work import Work

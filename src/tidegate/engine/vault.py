@@ -24,8 +24,8 @@ from tidegate.records import Commit, Done, Lease, LeasedPartition, Partition, Po
 from tidegate.store import Effect, Overtaken, Poisoned, Store, refused_copy
 
 if TYPE_CHECKING:
+    from tidegate.engine.attempts import Attempt
     from tidegate.engine.copying import Failed
-    from tidegate.engine.fates import Attempt
 
 logger = logging.getLogger("tidegate.store")
 
