@@ -290,7 +290,7 @@ LIES: dict[str, Lie] = {
     "forgets attempts": Lie(Made(board=ForgetsAttempts)),
     "hears rounds that are over": Lie(Made(board=HearsTheDead), first=60),
     "lets marks move back": Lie(Made(board=MovesBack), first=180),
-    "takes a move back whose answer was lost": Lie(Made(board=TakesMovesBack), ("retention", "deaf"), first=200),
+    "takes a move back whose answer was lost": Lie(Made(board=TakesMovesBack), ("retention", "deaf"), first=3400),
     "takes a refused commit for taken": Lie(Made(committer=TakesRefusalsForYes)),
     "gives back without a commit": Lie(Made(committer=GivesBackUncommitted)),
     "gives back while rounds run": Lie(Made(driver=DoesNotWaitAtRevoke)),

@@ -120,7 +120,7 @@ ONCE_LIES: dict[str, Lie] = {
     "reads the marks before it shuts out": Lie(
         Made(transactions=ReadsBeforeItShutsOut, driver=DoesNotShutOut), ("die", "hang"), store="kafka"
     ),
-    "seals again what may be sealed": Lie(Made(transactions=SealsTwice), store="kafka"),
+    "seals again what may be sealed": Lie(Made(transactions=SealsTwice), store="kafka", first=1000),
     "stores marks after their effects": Lie(Made(transactions=CommitsEffectsAlone), store="kafka"),
     "commits beside its rounds": Lie(Made(board=CommitsBesideItsRounds), store="kafka"),
     "lets a mark pass what is open": Lie(Made(vault=PassesWhatIsOpen), store="kafka"),
