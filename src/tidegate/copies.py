@@ -23,6 +23,12 @@ MESSAGE_CHARACTERS = 2000
 TRACEBACK_CHARACTERS = 4000
 HISTORY_ENTRIES = 20
 HISTORY_CHARACTERS = 200
+PLACE_CHARACTERS = 300
+ID_BYTES = 1000
+"""More than the names of a group and a topic can come to; an index of PostgreSQL takes 2,700."""
+MOST = 2**31 - 1
+"""What a partition, a child, a sink, and a count may come to."""
+_LARGEST = 2**63 - 1
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -87,8 +93,8 @@ def failed_again(  # noqa: PLR0913  # one failure has this many sides
     sinks: str,
 ) -> Copy:
     """Return the next copy of a record that failed, with one more entry in its history."""
-    attempt = before.attempt + attempts
-    past = Past(at_ms, place, attempt, error_type, message[:HISTORY_CHARACTERS])
+    attempt = min(before.attempt + attempts, MOST)
+    past = _short(Past(at_ms, place, attempt, error_type, message))
     return replace(
         before,
         attempt=attempt,
@@ -138,34 +144,61 @@ def record_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
 
 
 def read_headers(headers: Iterable[tuple[str, bytes | None]]) -> Copy | None:
-    """Return what a copy's headers say; None for a record that is no copy of ours."""
-    found = {name.removeprefix(PREFIX): value for name, value in headers if name.startswith(PREFIX)}
+    """Return what a copy's headers say; None for a record that is no copy of ours.
+
+    Anybody may write headers of our names. What no copy of ours can hold would end rounds, or the run, later on:
+    where it is written again, reported, committed, or put into a column.
+    """
     try:
-        text = {name: value.decode() for name, value in found.items() if value is not None}
-        timestamp = text.get("timestamp")
-        return Copy(
-            origin=Origin(
-                text["topic"],
-                int(text["partition"]),
-                int(text["offset"]),
-                None if timestamp is None else int(timestamp),
-            ),
-            stable_id=text["id"],
-            attempt=int(text.get("attempt", "0")),
-            first_failed_at_ms=int(text.get("first-failed-at", "0")),
-            delay=text.get("delay"),
-            error_type=text.get("error-type", ""),
-            error_message=text.get("error-message", ""),
-            traceback=text.get("traceback", ""),
-            done=_done(text.get("done", "[]")),
-            sinks=text.get("sinks", ""),
-            redrives=int(text.get("redrives", "0")),
-            replay=int(text.get("replay", "0")),
-            redriven_from=_place(text.get("redriven-from")),
-            history=_history(text.get("history", "[]")),
-        )
-    except (KeyError, ValueError, TypeError, AttributeError):
+        copy = _read(headers)
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
         return None
+    return copy if _is_believable(copy) else None
+
+
+def _read(headers: Iterable[tuple[str, bytes | None]]) -> Copy:
+    found = {name.removeprefix(PREFIX): value for name, value in headers if name.startswith(PREFIX)}
+    text = {name: value.decode() for name, value in found.items() if value is not None}
+    timestamp = text.get("timestamp")
+    return Copy(
+        origin=Origin(
+            text["topic"],
+            int(text["partition"]),
+            int(text["offset"]),
+            None if timestamp is None else int(timestamp),
+        ),
+        stable_id=text["id"],
+        attempt=int(text.get("attempt", "0")),
+        first_failed_at_ms=int(text.get("first-failed-at", "0")),
+        delay=text.get("delay"),
+        error_type=text.get("error-type", ""),
+        error_message=text.get("error-message", ""),
+        traceback=text.get("traceback", ""),
+        done=_done(text.get("done", "[]")),
+        sinks=text.get("sinks", ""),
+        redrives=int(text.get("redrives", "0")),
+        replay=int(text.get("replay", "0")),
+        redriven_from=_place(text.get("redriven-from")),
+        history=_history(text.get("history", "[]")),
+    )
+
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def _is_believable(copy: Copy) -> bool:
+    """Whether a copy of ours can say so."""
+    origin, pairs = copy.origin, (*copy.done, *(() if copy.redriven_from is None else (copy.redriven_from,)))
+    small = (origin.partition, copy.attempt, copy.redrives, *(one.attempt for one in copy.history))
+    large = (origin.offset, copy.first_failed_at_ms, copy.replay, *(one.at_ms for one in copy.history))
+    return (
+        _TOPIC.fullmatch(origin.topic) is not None
+        and 0 < len(copy.stable_id.encode()) <= ID_BYTES
+        and -_LARGEST - 1 <= (origin.timestamp_ms or 0) <= _LARGEST  # whatever a producer wrote
+        and all(0 <= number <= MOST for number in small)
+        and all(0 <= number <= _LARGEST for number in large)
+        and all(0 <= first <= MOST and 0 <= second <= _LARGEST for first, second in pairs)
+    )
 
 
 # --- notes: records in the redrive topic that are none -----------------------------------------------
@@ -213,7 +246,17 @@ def _done(text: str) -> Done:
 
 
 def _history(text: str) -> tuple[Past, ...]:
-    return tuple(
+    found = [
         Past(int(one["at_ms"]), str(one["place"]), int(one["attempt"]), str(one["error_type"]), str(one["message"]))
         for one in orjson.loads(text)
+    ]
+    return tuple(map(_short, found[-HISTORY_ENTRIES:]))
+
+
+def _short(past: Past) -> Past:
+    return replace(
+        past,
+        place=past.place[:PLACE_CHARACTERS],
+        error_type=past.error_type[:HISTORY_CHARACTERS],
+        message=past.message[:HISTORY_CHARACTERS],
     )

@@ -10,10 +10,14 @@ import pytest
 
 from tidegate.dev.broker import Broker
 from tidegate.engine.clock import BrokerClock
-from tidegate.errors import TidegateError
+from tidegate.engine.own_topics import prepare
+from tidegate.errors import BrokerRefused, TidegateError
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.writer import Writer
+from tidegate.names import redrive_topic, retry_topic
+from tidegate.policy import Policy
+from tidegate.settings import resolve
 
 
 @pytest.fixture
@@ -60,3 +64,21 @@ def test_a_machine_whose_clock_is_wrong_changes_nothing_and_is_told(
 def test_a_topic_that_is_not_there_says_so(broker: Broker) -> None:
     with pytest.raises(TidegateError):
         clock_on(broker, f"no-such-{uuid.uuid4().hex[:8]}").read()
+
+
+def test_a_topic_that_does_not_keep_the_brokers_time_is_refused_since_nothing_would_ever_be_due(broker: Broker) -> None:
+    name = f"clock-{uuid.uuid4().hex[:8]}"
+    Admin(Kafka(broker.bootstrap)).create_topic(name, config={"message.timestamp.type": "CreateTime"})
+    with pytest.raises(BrokerRefused, match=r"does not say when.*LogAppendTime"):
+        clock_on(broker, name).read()
+
+
+def test_the_topic_by_which_the_time_is_read_is_set_right_where_only_retries_of_earlier_rows_are_left(
+    broker: Broker,
+) -> None:
+    admin, group = Admin(Kafka(broker.bootstrap)), f"g-{uuid.uuid4().hex[:8]}"
+    for name in (retry_topic(group, 60), redrive_topic(group)):
+        admin.create_topic(name, config={"message.timestamp.type": "CreateTime"})
+    own = prepare(admin, group, Policy(), resolve({}).values, {})
+    assert own.delays == {retry_topic(group, 60): 60.0, redrive_topic(group): 0.0}
+    clock_on(broker, redrive_topic(group)).read()

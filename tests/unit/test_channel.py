@@ -64,9 +64,27 @@ def test_finish_that_was_said_before_the_call_is_heard_with_it(office: Office) -
     assert line.finish_asked
     line.close()
     office.desk.forget(0, 7)
-    line = office.call()
+    line = office.call(0, 8)
     assert not line.finish_asked, "it was said to a round that has ended"
     line.close()
+
+
+def test_a_round_that_calls_after_it_has_ended_for_spark_reads_nothing_and_holds_no_line(office: Office) -> None:
+    """A task that lives on for a while: another round may have its partitions by now."""
+    office.desk.forget(0, 7)
+    office.desk.finish(0, 7)
+    late, other, next_one = office.call(0, 7), office.call(1, 6), office.call(0, 8)
+    assert late.finish_asked
+    assert not late.listen(), "the desk hangs up"
+    assert [office.desk.hears(*one) for one in ((0, 7), (1, 6), (0, 8))] == [False, True, True]
+    assert (other.finish_asked, next_one.finish_asked) == (False, False)
+    wait_until(lambda: len(_lines()) == 2, within=10, what="the late one's thread has ended")
+    for line in (late, other, next_one):
+        line.close()
+
+
+def _lines() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "live-line"]
 
 
 def test_nobody_gets_in_without_the_token(office: Office) -> None:

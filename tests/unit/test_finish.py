@@ -10,9 +10,10 @@ import pytest
 
 from tidegate.beside import Beside
 from tidegate.engine.board import Board
-from tidegate.engine.finish import AGAIN_SECONDS, EndsFound, Finish, Goal
+from tidegate.engine.finish import AGAIN_SECONDS, SHORT_SECONDS, EndsFound, Finish, Goal
+from tidegate.engine.lost import Policy
 from tidegate.engine.topics import Topics
-from tidegate.errors import BrokerUnreachable
+from tidegate.errors import BrokerRefused, BrokerUnreachable, RecordsLost
 from tidegate.kafka.admin import TopicInfo
 from tidegate.records import Commit, Limits, Partition, Position
 
@@ -23,7 +24,8 @@ LIMITS = Limits(5.0, 1.0, 3.0, 20.0)
 class Scene:
     """A run that is to reach offset 5 of two partitions, beside a group and logs."""
 
-    def __init__(self, *, retries: bool = False) -> None:
+    def __init__(self, *, retries: bool = False, lost: Policy = "stop", unsent: list[int] | None = None) -> None:
+        """`unsent`: how many copies each delivery leaves in the outbox; -1: one that Kafka never takes."""
         own = {R.topic: TopicInfo(R.topic, "r", 1, 1)} if retries else {}
         self.topics = Topics({A.topic: TopicInfo(A.topic, "t", 2, 1)}, own)
         self.logs = {A: 5, B: 5, R: 0}
@@ -35,8 +37,16 @@ class Scene:
         ends = {A: 5, B: 5}
         self.board = Board(2, LIMITS, ends)
         beside = Beside(now=lambda: self.now, open_asker=lambda _name: AtOnce())
-        goal = Goal(ends, self.topics, waits=True)
-        self.finish = Finish(self.committed, self.ends, goal, self.answers.append, beside)
+        goal = Goal(ends, self.topics, waits=True, lost=lost)
+
+        def deliver() -> int:
+            assert unsent is not None
+            if unsent[0] < 0:
+                raise BrokerRefused("too large", "make room")
+            self.before_the_ends()
+            return unsent.pop(0)
+
+        self.finish = Finish(self.committed, self.ends, goal, self.answers.append, beside, deliver if unsent else None)
 
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, Commit]:
         if self.is_away:
@@ -159,6 +169,37 @@ def test_a_shorter_log_stays_the_goal_of_a_partition_that_goes_and_comes_back() 
     assert scene.is_over()
 
 
+@pytest.mark.parametrize("lost", ["stop", "latest"])
+def test_the_tail_that_a_log_has_lost_is_not_waited_for_and_counts_as_lost(lost: Policy) -> None:
+    scene = Scene(lost=lost)
+    scene.own(3, B)
+    scene.own(5, A)
+    short = {A: 5, B: 3}
+    for ends in (short, {A: 5, B: 3}, {A: 5}, {A: 5, B: 4}, short):
+        assert scene.finish.heed(ends, scene.board) == [], "an answer that is not the same for long is not believed"
+        scene.now += SHORT_SECONDS - 1
+    assert not scene.is_over()
+    scene.now += 2
+    if lost == "stop":
+        with pytest.raises(RecordsLost, match=r"t\[1\]: .* ends at 3 and ended at 5 .* 2 records are lost; .* again"):
+            scene.finish.heed(short, scene.board)
+        return
+    [loss] = scene.finish.heed(short, scene.board)
+    assert (loss.partition, loss.mark, loss.count) == (B, 3, 2)
+    assert scene.finish.heed(short, scene.board) == [], "once is enough"
+    assert scene.is_over()
+
+
+def test_a_log_that_is_short_for_a_moment_or_still_has_something_is_waited_for() -> None:
+    scene = Scene(lost="latest")
+    scene.own(2, A)
+    scene.own(3, B)
+    for _ in range(9):
+        assert scene.finish.heed({A: 3, B: 9}, scene.board) == []
+        scene.now += SHORT_SECONDS
+    assert not scene.is_over()
+
+
 def test_copies_in_a_retry_topic_of_another_process_are_waited_for() -> None:
     scene = Scene(retries=True)
     scene.own(5, A, B)
@@ -194,3 +235,33 @@ def test_a_copy_written_while_the_group_is_asked_is_seen() -> None:
 
     scene.before_the_ends = write_a_copy
     assert not scene.is_over()
+
+
+def test_copies_that_wait_in_an_outbox_are_waited_for_though_nothing_else_is() -> None:
+    scene = Scene(unsent=[2, 1, 0])
+    scene.own(5, A, B)
+    assert not scene.is_over()
+    assert not scene.is_over()
+    assert scene.is_over()
+
+
+def test_a_retry_copy_that_comes_out_of_the_outbox_is_run() -> None:
+    """It reaches its topic before that topic's end is asked for."""
+    scene = Scene(retries=True, unsent=[0, 0, 0])
+    scene.own(5, A, B)
+    scene.own(0, R)
+
+    def send() -> None:
+        scene.logs[R] = 1
+
+    scene.before_the_ends = send
+    assert not scene.is_over()
+    [lease] = scene.board.leases()
+    assert [(one.partition, one.until) for one in lease.partitions] == [(R, 1)]
+
+
+def test_a_copy_that_kafka_never_takes_ends_the_run() -> None:
+    scene = Scene(unsent=[-1])
+    scene.own(5, A, B)
+    with pytest.raises(BrokerRefused, match="too large"):
+        scene.is_over()

@@ -26,6 +26,11 @@ CASES = [
     (Stood(Position(5), "x"), Log("y", 0, 9), "earliest", None, 0, "nobody saw where the old log ended"),
     (Stood(Position(5), "x", 7), Log("x", 0, 3), "earliest", 2, 0, "cut off: the same topic ends before the mark"),
     (Stood(Position(5), None), Log("x", 0, 3), "stop", None, None, "a foreign commit beyond the end"),
+    (Stood(Position(2, ((3, 9),)), "x"), Log("x", 0, 5), "stop", 0, 2, "cut off where all was settled ahead: no loss"),
+    (Stood(Position(2, ((3, 5), (8, 9))), "x"), Log("x", 0, 5), "stop", 3, None, "cut off: 5 to 7 were not settled"),
+    (Stood(Position(2, ((3, 5), (8, 9))), "x"), Log("x", 0, 5), "earliest", 3, 2, "2 is still to be had"),
+    (Stood(Position(2, ((3, 5), (8, 9))), "x"), Log("x", 0, 5), "latest", 4, 5, "latest passes 2 as well"),
+    (Stood(Position(2, ((3, 5), (8, 9))), "x"), Log("x", 3, 5), "earliest", 4, 3, "cut off at both ends"),
 ]
 
 
@@ -47,6 +52,13 @@ def test_what_was_settled_ahead_is_kept_when_retention_moves_the_mark() -> None:
     loss = find_loss(A, Stood(Position(2, ((4, 7), (8, 9)), done), "x"), Log("x", 5, 20), "earliest")
     assert loss is not None
     assert loss.resume == Position(5, ((5, 7), (8, 9)), {8: frozenset({(0, 0)})})
+
+
+def test_what_was_settled_ahead_in_a_tail_that_is_gone_is_not_believed_of_what_comes_there() -> None:
+    done = {2: frozenset({(0, 0)}), 6: frozenset({(0, 0)})}
+    loss = find_loss(A, Stood(Position(2, ((3, 4), (4, 9)), done, replay=3), "x"), Log("x", 0, 5), "stop")
+    assert loss is not None
+    assert loss.resume == Position(2, ((3, 4), (4, 5)), {2: frozenset({(0, 0)})}, replay=3)
 
 
 @pytest.mark.parametrize("topic_id", ["x", "y"])

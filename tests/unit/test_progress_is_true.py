@@ -77,9 +77,10 @@ def a_round(
     known: Sequence[Open] = (),
     done: Mapping[int, frozenset[tuple[int, int]]] | None = None,
     permits: int | None = None,
+    until: int | None = None,
 ) -> Round:
     plan = pipeline.plan()
-    leased = LeasedPartition(PLACE, 1, Position(mark, done=done or {}), None, tuple(known))
+    leased = LeasedPartition(PLACE, 1, Position(mark, done=done or {}), until, tuple(known))
     copier = Copier("g", plan.fingerprint, {}, lambda: pytest.fail("no copy is due"))
     lease = Lease(0, 1, (leased,), limits, permits=permits)
     return Round(lease, Tools(plan, "g", copier, {}, 1000.0), reader)  # type: ignore[arg-type]  # all that it asks for

@@ -61,13 +61,15 @@ class LiveDesk:
         self._lines: dict[tuple[int, int], socket.socket] = {}
         self._finishing: set[tuple[int, int]] = set()
         self._permits: dict[int, int] = {}
+        self._over: dict[int, int] = {}
+        """The last round of each lane that has ended: the numbers of a lane's rounds grow."""
         self._ticked_at = 0.0
         threading.Thread(target=self._accept, name="live-desk", daemon=True).start()
 
     def finish(self, lane: int, round_number: int) -> None:
         """Tell a round to begin no more records. It may not have called yet: then it hears it when it does."""
         with self._lock:
-            if (lane, round_number) in self._finishing:
+            if (lane, round_number) in self._finishing or self._is_over(lane, round_number):
                 return
             self._finishing.add((lane, round_number))
             line = self._lines.get((lane, round_number))
@@ -98,12 +100,16 @@ class LiveDesk:
             return (lane, round_number) in self._lines
 
     def forget(self, lane: int, round_number: int) -> None:
-        """The round has ended for Spark. A task of it that lives on all the same is hung up on, and reads no more."""
+        """The round has ended for Spark.
+
+        A task of it that lives on all the same is hung up on, and reads no more; so is one that calls only now.
+        """
         with self._lock:
             if (line := self._lines.get((lane, round_number))) is not None:
                 _hang_up(line)
             self._finishing.discard((lane, round_number))
             self._permits.pop(round_number, None)
+            self._over[lane] = max(round_number, self._over.get(lane, -1))
 
     def close(self) -> None:
         """Hang up on everybody."""
@@ -132,7 +138,8 @@ class LiveDesk:
             logger.debug("a live line broke", extra={"action": "live_line_broken"})
         finally:
             with self._lock:
-                self._lines.pop(caller, None)
+                if self._lines.get(caller) is line:
+                    del self._lines[caller]
             _hang_up(line)
 
     def _greet(self, line: socket.socket) -> tuple[int, int] | None:
@@ -145,11 +152,18 @@ class LiveDesk:
             caller = int(hello["lane"]), int(hello["round"])
             line.settimeout(None)
             with self._lock:
-                _send(line, {"finish": caller in self._finishing, "permits": self._permits.get(caller[1], 0)})
+                is_over = self._is_over(*caller)
+                finish = is_over or caller in self._finishing
+                _send(line, {"finish": finish, "permits": self._permits.get(caller[1], 0)})
+                if is_over:
+                    return None
                 self._lines[caller] = line  # only now: one that does not get this hears nothing
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return caller
+
+    def _is_over(self, lane: int, round_number: int) -> bool:
+        return round_number <= self._over.get(lane, -1)
 
 
 class LiveLine:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from tidegate.copies import clock_note
-from tidegate.errors import BrokerUnreachable, TidegateError
+from tidegate.errors import BrokerRefused, BrokerUnreachable, TidegateError
 from tidegate.kafka.writer import Ack, Writer
 
 logger = logging.getLogger("tidegate.clock")
@@ -48,9 +48,13 @@ class BrokerClock:
             raise BrokerUnreachable(f"no answer came from Kafka (writing to {self._topic})", "look whether it runs")
         if (error := acks[0].error) is not None:
             raise error
-        if acks[0].appended_at_ms is not None:
-            self._ahead_ms = acks[0].appended_at_ms - now * 1000
-            self._compare(acks[0].appended_at_ms / 1000)
+        if acks[0].appended_at_ms is None:  # then nothing would ever be due
+            raise BrokerRefused(
+                f"Kafka does not say when it wrote to {self._topic}",
+                "set message.timestamp.type=LogAppendTime for that topic",
+            )
+        self._ahead_ms = acks[0].appended_at_ms - now * 1000
+        self._compare(acks[0].appended_at_ms / 1000)
         self._next = now + AGAIN_SECONDS
 
     def look(self) -> None:

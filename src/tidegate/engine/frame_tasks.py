@@ -241,8 +241,9 @@ def write_letters(job_bytes: bytes, rows: Iterable[Mapping[str, Any]]) -> int:
             refused.append(error)
 
     for row in rows:
-        place = (row["topic"], row["partition"], row["offset"])
-        if place != last:  # a record that became several bad rows is one letter
+        # A record that became several bad rows is one letter. Of copies anybody may say that they are of that record.
+        place = (row["topic"], row["partition"], row["offset"], row["tidegate_copy"])
+        if place != last:
             copier.send(_failed(row, job), answered)
             count, last = count + 1, place
     copier.settle_all()

@@ -8,7 +8,7 @@ new log may be longer than the old one.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tidegate.errors import RecordsLost
@@ -76,6 +76,8 @@ def find_loss(partition: Partition, stood: Stood, log: Log, policy: Policy) -> L
     if mark > log.end:
         gone = None if stood.last_end is None or stood.last_end < mark else _unsettled(position, stood.last_end)
         return _loss(partition, position, log, policy, f"the log ends at {log.end}: it was cut off", gone)
+    if position.ahead and position.ahead[-1][1] > log.end:
+        return _behind(partition, position, log, policy)
     if mark >= log.beginning:
         return None
     gone = _unsettled(position, log.beginning)
@@ -86,6 +88,24 @@ def find_loss(partition: Partition, stood: Stood, log: Log, policy: Policy) -> L
     # Where *ahead* covers all that is gone, nothing was lost: the mark only has to step over it.
     resume = None if policy == "stop" and gone else kept
     return Loss(partition, mark, why, gone, log, resume)
+
+
+def _behind(partition: Partition, position: Position, log: Log, policy: Policy) -> Loss:
+    """What was settled ahead reaches beyond the log: it was cut off, and other records will lie in those places.
+
+    Otherwise: they would count as settled, and nobody would run them.
+    """
+    gone = _unsettled(position, position.ahead[-1][1]) - _unsettled(position, log.end)
+    lost_before = _unsettled(position, log.beginning)
+    kept = _from(max(log.beginning, position.mark), position)
+    ahead = tuple((first, min(last, log.end)) for first, last in kept.ahead if first < log.end)
+    kept = replace(kept, ahead=ahead, done={at: done for at, done in kept.done.items() if at < log.end})
+    if policy == "latest" and gone + lost_before:
+        kept, gone = _at(log.end, position), gone + _unsettled(position, log.end)
+    else:
+        gone += lost_before
+    why = f"the log ends at {log.end}: it was cut off behind what was settled ahead"
+    return Loss(partition, position.mark, why, gone, log, None if policy == "stop" and gone else kept)
 
 
 def deleted(partition: Partition, stood: Stood) -> Loss:

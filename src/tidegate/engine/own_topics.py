@@ -125,8 +125,10 @@ def prepare(
     wanted = wanted_topics(group, policy)
     # Whatever an earlier row wrote is still to be read.
     left = [name for name in admin.topic_names() if delay_of(name, group) is not None and name not in wanted]
-    if any(delay_of(name, group) for name in left) and redrive_topic(group) not in [*wanted, *left]:
+    if any(delay_of(name, group) for name in left) and redrive_topic(group) not in wanted:
+        # By it the broker's time is read: it has to be there, and set right.
         wanted.append(redrive_topic(group))
+        left = [name for name in left if name != redrive_topic(group)]
     clash = sorted(set(sources) & {*wanted, *left})
     if clash:
         raise SettingsError(

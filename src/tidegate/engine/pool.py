@@ -20,7 +20,7 @@ from typing import Any
 from tidegate.async_steps import AsyncRunner, Threads, answer
 from tidegate.context import Hand, current, take_in_hand
 from tidegate.deadlines import Deadlines
-from tidegate.engine.fates import Attempt
+from tidegate.engine.attempts import Attempt
 from tidegate.engine.waiting import Queue
 from tidegate.errors import TimedOut
 from tidegate.lists import Item, Part, write_lists
@@ -148,8 +148,9 @@ class ThreadPool(Pool):
 
     def _run_list(self, job: Job, hand: Hand, runner: Runner) -> list[Ended]:
         parts: list[Part] = []
+        failed: set[Queue] = set()
         for attempt, queue_ in zip(job.attempts, job.queues, strict=True):
-            part = new_part(parts, queue_, attempt)
+            part = Part(queue_, before=attempt.done, is_begun=queue_ not in failed)
             parts.append(part)
             if part.is_begun:
                 take_up(hand, attempt)
@@ -159,6 +160,7 @@ class ThreadPool(Pool):
                     part.stable_id = current().stable_id
                 except BaseException as error:  # noqa: BLE001  # as above
                     part.error = error
+                    failed.add(queue_)
         hand.message = None
         calls = write_lists(parts, len(self.plan.sinks))
         call = next(calls, None)
@@ -266,18 +268,21 @@ class LoopPool(Pool):
 
     async def _run_list(self, job: Job, hand: Hand, runner: AsyncRunner) -> list[Ended]:
         parts: list[Part] = []
+        failed: set[Queue] = set()
 
         async def collect(part: Part, attempt: Attempt) -> None:
             part.values = with_records(self.plan, await runner.collect(attempt.message.value()))
             part.stable_id = current().stable_id
 
         for attempt, queue_ in zip(job.attempts, job.queues, strict=True):
-            part = new_part(parts, queue_, attempt)
+            part = Part(queue_, before=attempt.done, is_begun=queue_ not in failed)
             parts.append(part)
             if part.is_begun:
                 take_up(hand, attempt)
                 job.began_at = time.monotonic()
                 part.error = await self._within_time(collect(part, attempt))
+                if part.error is not None:
+                    failed.add(queue_)
         hand.message = None
         calls = write_lists(parts, len(self.plan.sinks))
         call = next(calls, None)
@@ -328,12 +333,6 @@ def take_up(hand: Hand, attempt: Attempt) -> None:
     """Put a record into a hand."""
     hand.copy, hand.attempt, hand.message, hand.suffix = attempt.copy, attempt.number, attempt.message, ""
     hand.ids, hand.outputs = (), []
-
-
-def new_part(before: list[Part], queue_: Queue, attempt: Attempt) -> Part:
-    """Return a record as a part of a list; it is left alone where one before it in its queue failed."""
-    failed = any(part.queue == queue_ and not part.is_open for part in before)
-    return Part(queue_, before=attempt.done, is_begun=not failed)
 
 
 def with_records(plan: Plan, values: list[tuple[int, Value]]) -> list[tuple[int, Value]]:

@@ -91,11 +91,13 @@ class Waiting(Generic[M]):
         self._queues.setdefault(queue, deque())
         self._until[queue] = _RUNNING
 
-    def take_next(self, queue: Queue, most: int) -> list[M]:
+    def take_next(self, queue: Queue) -> M | None:
         """The one that was being run has ended, and does not wait: return the next of its queue, which stays closed."""
         records = self._queues[queue]
-        taken = [records.popleft() for _ in range(min(most, len(records)))]
-        self._count(queue, -len(taken), -sum(map(self._size, taken)))
+        if not records:
+            return None
+        taken = records.popleft()
+        self._count(queue, -1, -self._size(taken))
         return taken
 
     def open(self, queue: Queue) -> None:

@@ -215,8 +215,6 @@ class DeadTopic:
 
     def _found(self, record: SeenRecord) -> FoundLetter:
         copy = read_headers(record.headers)
-        if copy is not None and not _is_believable(copy):
-            copy = None
         at = self._redriven.get(record.partition, {}).get(record.offset)
         letter = _letter(self.group, record, copy, redriven_ms=at)
         if not letter.was_redriven and Remembered.of(letter) in self._remembered:
@@ -315,14 +313,6 @@ def _is_of_this_letter(redriven_ms: int, written_at: datetime | None) -> bool:
 def _has_error(letter: DeadLetter, wanted: str) -> bool:
     names = (letter.error_type, letter.error_type.rpartition(".")[2])
     return wanted in names or wanted.casefold() in letter.error_message.casefold()
-
-
-def _is_believable(copy: Copy) -> bool:
-    """Whether the numbers are ones that a copy of ours can hold: anybody may write headers of our names."""
-    origin = copy.origin
-    counts = (origin.partition, origin.offset, copy.attempt, copy.first_failed_at_ms, copy.redrives, copy.replay)
-    past = (number for one in copy.history for number in (one.at_ms, one.attempt))
-    return all(0 <= number <= _LARGEST for number in (*counts, *past))
 
 
 def _moment_of(given: str | datetime | None, name: str, now: datetime) -> datetime | None:
