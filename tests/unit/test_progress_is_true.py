@@ -123,7 +123,7 @@ def test_a_record_whose_attempt_takes_too_long_has_reached_no_sink_and_does_so_w
 
 
 class Gate:
-    """Lets so many records begin as it was told."""
+    """Lets so many records come as it was told, whether they begin or wait: where that stops is ours to choose."""
 
     def __init__(self) -> None:
         self.left = 0
@@ -131,6 +131,9 @@ class Gate:
     def pass_one(self, _now: float) -> bool:
         self.left -= 1
         return self.left >= 0
+
+    def go_back(self) -> None:
+        pass
 
 
 def test_what_had_waited_when_a_round_ends_does_not_stand_behind_what_was_read_later() -> None:
