@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -24,8 +25,9 @@ from tidegate.engine.truth import Truth
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.member import Callbacks, Joining, Member
+from tidegate.ledger import Home, decode_any, encode
 from tidegate.ops.produce import Message, produce
-from tidegate.records import Limits, Partition, Position
+from tidegate.records import Commit, Limits, Partition, Position
 from tidegate.sinks.postgres_progress import PostgresProgress
 
 pytestmark = pytest.mark.broker
@@ -199,3 +201,60 @@ def test_a_rewind_that_a_table_may_have_is_brought_to_its_end(kafka: Kafka, plac
         assert rewind.answer.result(timeout=0) == {place: 2}
     assert (mark_of(kafka, place), table.read([place])[place].mark) == (2, 2)
     table.close()
+
+
+def placing(admin: Admin, place: Partition, table: PostgresProgress | None) -> Starting:
+    """`tg.at` with a place that is taken at every start."""
+    group = f"{place.topic}-group"
+    source = tg.from_kafka(tg.at({place.topic: {place.number: 3}}, always=True), group=group).source
+    return Starting(admin, Truth(admin, group, table, None), source, Topics(admin.describe([place.topic])), "sinks")
+
+
+class HeldUpAfterItsCommit(Admin):
+    """Something happens elsewhere when it has committed for the empty group."""
+
+    meanwhile: Callable[[], None] = staticmethod(lambda: None)
+
+    def commit_for_empty_group(self, group: str, commits: Mapping[Partition, tuple[int, str]]) -> None:
+        super().commit_for_empty_group(group, commits)
+        self.meanwhile()
+
+
+def test_a_copy_that_was_held_up_at_its_place_does_not_set_the_table_back(
+    kafka: Kafka, place: Partition, postgres: Server
+) -> None:
+    group = f"{place.topic}-group"
+    table = PostgresProgress(postgres.uri, group)
+    placing(Admin(kafka), place, table).before_joining()
+    table.enter({place: Commit(3, Admin(kafka).committed(group, [place])[place].metadata)})
+    late = HeldUpAfterItsCommit(kafka)
+
+    def meanwhile() -> None:
+        placing(Admin(kafka), place, table).before_joining()
+        row = table.read([place])[place]
+        assert row.mark == 3
+        stood = decode_any(group, place, row.mark, row.metadata)
+        worked = encode(replace(stood.position, mark=9), Home(group, stood.topic_id or "", place.number, "sinks"))
+        assert table.move({place: Commit(9, worked)}), "rows up to 9 are written"
+
+    late.meanwhile = meanwhile
+    other = PostgresProgress(postgres.uri, group)
+    placing(late, place, other).before_joining()
+    assert table.read([place])[place].mark == 9, "they are not written again"
+    table.close()
+    other.close()
+
+
+def test_a_place_taken_again_is_the_latest_move_whatever_the_clocks_say(kafka: Kafka, place: Partition) -> None:
+    """The number of a move names its passes and rounds: one that was used before would be taken for done."""
+    admin, group = Admin(kafka), f"{place.topic}-group"
+    topic_id = admin.describe([place.topic])[place.topic].topic_id
+    ahead = Position(5, replay=int(time.time() * 1000) + 3_600_000, finished="round 7")
+    there = encode(ahead, Home(group, topic_id, place.number, "sinks"))
+    admin.commit_for_empty_group(group, {place: (5, there)})
+
+    placing(admin, place, None).before_joining()
+
+    commit = admin.committed(group, [place])[place]
+    found = decode_any(group, place, commit.mark, commit.metadata).position
+    assert (found.mark, found.replay, found.finished) == (3, ahead.replay + 1, "round 7")

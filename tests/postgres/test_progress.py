@@ -13,7 +13,7 @@ from tidegate.sinks.postgres_progress import PostgresProgress
 from tidegate.store import Overtaken
 
 
-def test_marks_are_read_and_overwritten(database: Database) -> None:
+def test_marks_are_read_and_moved(database: Database) -> None:
     sink = database.orders()
     store = store_of(sink)
     store.begin([P0], b"")
@@ -23,7 +23,7 @@ def test_marks_are_read_and_overwritten(database: Database) -> None:
 
     assert progress.read([P0, P1]) == {P0: Commit(5, "m")}
     assert database.versions() == {P0: version}, "reading shuts nobody out"
-    progress.overwrite(mark(2, metadata="rewound") | mark(9, at=P1))
+    assert progress.move(mark(2, metadata="rewound") | mark(9, at=P1))
 
     assert progress.read([P1, P0, Partition("other", 0)]) == {P0: Commit(2, "rewound"), P1: Commit(9, "")}
     assert database.versions() == {P0: version + 1, P1: 1}
@@ -32,11 +32,12 @@ def test_marks_are_read_and_overwritten(database: Database) -> None:
     progress.close()
 
 
-def test_an_overwrite_is_all_or_nothing(database: Database) -> None:
+def test_a_move_is_all_or_nothing(database: Database) -> None:
     progress = PostgresProgress(database.dsn, GROUP)
-    progress.overwrite(mark(1))
+    assert progress.move(mark(1))
+    progress.read([P0])
     with pytest.raises(tg.DatabaseRefused):
-        progress.overwrite(mark(2) | mark(2**70, at=P1))
+        progress.move(mark(2) | mark(2**70, at=P1))
 
     assert progress.read([P0, P1]) == {P0: Commit(1, "")}
     progress.close()
@@ -139,7 +140,7 @@ def test_a_secret_that_is_no_dsn_is_not_shown() -> None:
 
 def test_a_stopped_server_is_a_matter_of_waiting(database: Database, postgres: Server) -> None:
     progress = PostgresProgress(database.dsn, GROUP)
-    progress.overwrite(mark(3))
+    progress.enter(mark(3))
     postgres.stop()
     try:
         with pytest.raises(tg.DatabaseUnreachable):

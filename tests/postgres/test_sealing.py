@@ -52,7 +52,7 @@ def test_another_groups_marks_are_not_seen(database: Database) -> None:
 
     other = PostgresProgress(database.dsn, "another")
     assert other.read([P0]) == {}
-    other.overwrite(mark(77))
+    other.enter(mark(77))
     other.close()
 
     assert database.marks() == {P0: 1}
@@ -112,7 +112,8 @@ def test_the_version_is_compared_and_not_the_mark(database: Database) -> None:
 
     # Somebody rewinds to where it stands already: the mark is the same, the version is not.
     progress = PostgresProgress(database.dsn, "billing")
-    progress.overwrite(mark(5))
+    progress.read([P0])
+    assert progress.move(mark(5))
     progress.close()
 
     with pytest.raises(Overtaken):

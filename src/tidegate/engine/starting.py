@@ -19,7 +19,7 @@ from tidegate.engine.topics import Topics
 from tidegate.engine.truth import Truth
 from tidegate.errors import GroupHasMembers, NoStartingOffset, SettingsError, TopicMissing
 from tidegate.kafka.admin import Admin, TopicInfo
-from tidegate.ledger import Home, decode, encode
+from tidegate.ledger import Home, decode, decode_any, encode
 from tidegate.names import belongs_to
 from tidegate.pipeline import Source
 from tidegate.places import FromTable
@@ -138,12 +138,7 @@ class Starting:
         """Choose and commit positions for topics without any commit, if the group has no member."""
         infos = self._topics.infos
         if self._source.at is not None and self._source.at.always:
-            again = self._places(self._source.at.places)
-            number = int(time.time() * 1000)  # what fails now must not be taken for what failed before
-            moved = {tp: replace(one, replay=number) for tp, one in again.items()}
-            commits = self._coded(moved, infos, is_move=True)
-            self._commit_from_outside(commits)
-            self._truth.overwrite(commits)
+            self._place_again(self._source.at.places, infos)
             return
         committed = self._truth.read(_partitions(infos)).commits
         unknown = _without_commit(infos, committed)
@@ -160,6 +155,27 @@ class Starting:
             logger.info("the group has members: they choose where %s begin", unknown, extra={"action": "start_left"})
             if self._source.pattern is not None:
                 self._topics.came_later(unknown)
+
+    def _place_again(self, places: Iterable[Partition], infos: Infos) -> None:
+        """Rewind to the places of `tg.at`, as somebody would whose group stands still: a table follows the group.
+
+        By comparing, not by overwriting. Otherwise: we commit and are held up; a copy does the same, joins and writes
+        rows; we set its table back, and they are written again.
+        """
+        stored = [
+            (tp, decode_any(self._source.group, tp, one.mark, one.metadata).position)
+            for commits in self._truth.everything(places)
+            for tp, one in commits.items()
+        ]
+        # Larger than any before, whatever the clocks say: by that the table knows that it is to follow, and what fails
+        # now is not taken for what failed before.
+        number = max([int(time.time() * 1000), *(position.replay + 1 for _, position in stored)])
+        finished = {tp: position.finished for tp, position in stored}
+        moved = {
+            tp: replace(one, replay=number, finished=finished.get(tp, "")) for tp, one in self._places(places).items()
+        }
+        self._commit_from_outside(self._coded(moved, infos, is_move=True))
+        self._truth.read(moved)
 
     def _still_to_choose(self, chosen: Mapping[Partition, Position]) -> dict[Partition, Position]:
         """Look again: a copy may have chosen, worked and left while we asked where the logs begin.

@@ -47,7 +47,7 @@ class Agreement:
 
 
 class Truth:
-    """Reads and overwrites where the group stands. Blocks: never call it from a callback."""
+    """Reads and moves where the group stands. Blocks: never call it from a callback."""
 
     def __init__(self, admin: Admin, group: str, table: PostgresProgress | None, trust: Trust | None) -> None:
         self._admin = admin
@@ -84,6 +84,12 @@ class Truth:
             return self.read(wanted, require_stable=require_stable)  # another copy that was told the same was quicker
         return Standing({**found.commits, **moved}, found.behind)
 
+    def everything(self, partitions: Iterable[Partition]) -> tuple[Mapping[Partition, Commit], ...]:
+        """Return what the group and the table say, each by itself and whether or not they agree."""
+        wanted = list(partitions)
+        committed = self._admin.committed(self._group, wanted)
+        return (committed,) if self._table is None else (committed, self._table.read(wanted))
+
     @property
     def has_table(self) -> bool:
         """Whether a database keeps the marks too."""
@@ -111,11 +117,6 @@ class Truth:
         self._table.read(commits)
         if not self._table.move(commits):
             raise RewindRefused("somebody else moves the same partitions", "ask again")
-
-    def overwrite(self, commits: Mapping[Partition, Commit]) -> None:
-        """A rewind has moved the group: so it does what is stored beside it, wherever that stands."""
-        if self._table is not None and commits:
-            self._table.overwrite(commits)
 
     def close(self) -> None:
         """Ask no more."""

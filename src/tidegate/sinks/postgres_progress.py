@@ -1,4 +1,4 @@
-"""The marks of a group in PostgreSQL, as the driver sees them: read at the start, overwritten by a rewind."""
+"""The marks of a group in PostgreSQL, as the driver sees them: read at the start, moved by a rewind."""
 
 from __future__ import annotations
 
@@ -38,13 +38,11 @@ class PostgresProgress:
         self._versions |= {one: version for one, (_, version) in stored.items()}
         return {one: commit for one, (commit, _) in stored.items()}
 
-    def overwrite(self, commits: Mapping[Partition, Commit]) -> None:
-        """Store marks whatever was there, all or none, and shut out every round that read them before."""
-        with self._working() as connection:
-            tables.overwrite_marks(connection, self._group, commits)
-
     def move(self, commits: Mapping[Partition, Commit]) -> bool:
-        """Do the same, unless somebody has moved one of them since all were read; tell whether it was done."""
+        """Store marks, all or none, unless somebody has moved one since all were read; tell whether it was done.
+
+        Every round that read them before is shut out.
+        """
         with self._working() as connection:
             is_moved = tables.move_marks(connection, self._group, commits, self._versions)
             if not is_moved:

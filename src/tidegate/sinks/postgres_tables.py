@@ -138,22 +138,6 @@ def move_marks(
     return moved == len(known) and _insert_marks(connection, group, new, commits) == len(new)
 
 
-def overwrite_marks(connection: Connection, group: str, commits: Mapping[Partition, Commit]) -> None:
-    """Store marks whatever was there, and shut out whoever read it."""
-    ordered = sorted(commits)
-    connection.execute(
-        """
-        insert into tidegate_offsets as stored ("group", topic, partition, mark, metadata, version)
-        select %s, topic, partition, mark, metadata, 1
-        from unnest(%s::text[], %s::integer[], %s::bigint[], %s::text[]) as wanted (topic, partition, mark, metadata)
-        order by topic, partition
-        on conflict ("group", topic, partition) do update
-        set mark = excluded.mark, metadata = excluded.metadata, version = stored.version + 1, updated_at = now()
-        """,
-        [group, *_columns(ordered), *_stored(ordered, commits)],
-    )
-
-
 def enter_marks(connection: Connection, group: str, commits: Mapping[Partition, Commit]) -> dict[Partition, Commit]:
     """Store marks where there are none; return what is stored for all of these afterwards, whoever stored it."""
     _insert_marks(connection, group, sorted(commits), commits)
