@@ -112,7 +112,8 @@ def _failures(answer: object, items: list[Item]) -> dict[int, BaseException] | N
     """Return which values a sink did not take, by place; None if it failed as a whole and must be halved."""
     count = len(items)
     if isinstance(answer, BatchFailed):
-        return _by_place(answer.failures, count)
+        failures = getattr(answer, "failures", None)  # a class of a user's own may have forgotten them
+        return _by_place(failures, count) if isinstance(failures, Mapping) else dict.fromkeys(range(count), answer)
     if isinstance(answer, BaseException):
         # A sink that is away is away for all of them; a record that stands alone is the culprit.
         is_known = isinstance(answer, Unavailable) or len({id(part) for part, _, _ in items}) == 1

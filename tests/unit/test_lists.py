@@ -152,3 +152,21 @@ def test_a_failure_that_is_no_error_fails_the_list() -> None:
     parts = records("a", "b")
     deliver(parts, lambda _: BatchFailed({1: None}))  # type: ignore[dict-item]  # users do
     assert all(isinstance(part.error, ValueError) for part in parts)
+
+
+class Bare(BatchFailed):
+    """A user's own, which forgets to say which values failed."""
+
+    def __init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("failures", [None, 7, "some"])
+def test_a_failure_that_does_not_say_which_values_it_means_means_all(failures: object) -> None:
+    wrong = Bare()
+    if failures is not None:
+        wrong.failures = failures  # type: ignore[assignment]  # users do
+    parts = records("a", "b")
+    deliver(parts, lambda _: wrong)
+    assert [part.error for part in parts] == [wrong, wrong]
+    assert not any(part.done for part in parts)
