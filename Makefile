@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
 PARTS ?= 3
-PROOF := $(addprefix tests/acceptance/test_, kills.py killed_at_steps.py group.py commits_disturbed.py revoke.py failures.py parallel.py exactly_once.py cluster.py frames.py stopping.py hygiene_of_sinks.py) \
+PROOF := $(addprefix tests/acceptance/test_, kills.py killed_at_steps.py group.py commits_disturbed.py revoke.py failures.py parallel.py exactly_once.py cluster.py frames.py stopping.py hygiene_of_sinks.py no_python.py three_nodes.py) \
 	tests/postgres/test_crashes.py $(addprefix tests/spark/test_, patterns.py lost.py on_error.py parallel.py to_kafka.py to_postgres.py rewind_running.py)
 # From both ends (tests/both_ends.py): what takes long is first and last, so that all parts end at about the same time,
 # and what one server or one Spark session serves stands together.

@@ -299,7 +299,7 @@ def decide(
     if isinstance(error, Unavailable) and row.hold is not None:
         alone = tries.alone + others_go_on
         if alone < TIMES_ALONE:
-            wait = max(_grown(row.hold.wait, 2, row.hold.limit, tries.unavailable), _asked_for(error.retry_after))
+            wait = max(_grown(row.hold.wait, 2, row.hold.limit, tries.unavailable), _asked_for(error))
             return Again(wait, Tries(tries.failed, tries.unavailable + 1, alone), is_hold=True)
     # The same bytes decode no better a second time, and a worker that died twice would die again.
     in_place = row.retry is not None and not isinstance(error, Undecodable | WorkerDied)
@@ -312,13 +312,12 @@ def decide(
     return row.terminal
 
 
-def _asked_for(wait: object) -> float:
+def _asked_for(away: Unavailable) -> float:
     """Return what a sink asks for in seconds; 0 where that is no time, as the text of a header may be none."""
-    if isinstance(wait, timedelta):
-        return wait.total_seconds()
     try:
-        asked = float(wait)  # type: ignore[arg-type]  # users set it: to anything
-    except (TypeError, ValueError, OverflowError):
+        wait: object = away.retry_after
+        asked = wait.total_seconds() if isinstance(wait, timedelta) else float(wait)  # type: ignore[arg-type]  # anything
+    except Exception:  # noqa: BLE001  # users set it, to whatever they have, or do not set it in a class of their own
         return 0.0
     return min(asked, LONGEST_ASKED) if asked > 0 else 0.0
 

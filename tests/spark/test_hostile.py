@@ -70,6 +70,11 @@ RECORDS = [
 
 @pytest.fixture
 def world(make_world: Callable[..., World]) -> World:
+    return hostile_world(make_world)
+
+
+def hostile_world(make_world: Callable[..., World]) -> World:
+    """Make a topic with all of them."""
     made = make_world(1, ANY_TIME)
     producer = Producer({"bootstrap.servers": made.kafka.bootstrap, "message.max.bytes": 2_000_000})
     for one in RECORDS:

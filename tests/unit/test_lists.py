@@ -205,3 +205,21 @@ def test_an_answer_that_does_not_fit_is_told_by_place_and_type_not_with_what_val
     deliver(parts, lambda _: BatchFailed({7: KeyError("secret")}))
     assert "{7: 'KeyError'}" in str(parts[0].error)
     assert "secret" not in str(parts[0].error)
+
+
+class Bare(BatchFailed):
+    """A user's own, which forgets to say which values failed."""
+
+    def __init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("failures", [None, 7, "some"])
+def test_a_failure_that_does_not_say_which_values_it_means_takes_none_for_granted(failures: object) -> None:
+    wrong = Bare()
+    if failures is not None:
+        wrong.failures = failures  # type: ignore[assignment]  # users do
+    parts = records("a", "b")
+    deliver(parts, lambda _: wrong)
+    assert [part.error for part in parts] == [wrong, wrong]
+    assert not any(part.done for part in parts)

@@ -183,6 +183,26 @@ def test_what_happens_to_a_failed_record_is_said_in_a_sentence() -> None:
     assert Policy().sentence() == "a record that fails ends the run"
 
 
+class NoNumber:
+    """What somebody might hand on."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("no number")
+
+
+class Bare(tg.Unavailable):
+    """A user's own, which forgets to make what it is."""
+
+    def __init__(self) -> None:
+        pass
+
+
+def test_an_error_of_a_users_own_that_asks_for_nothing_waits_as_others_do() -> None:
+    verdict = decide(row(tg.hold()), Bare(), Tries(), waited=0.0, others_go_on=False, jitter=0.0)
+    assert isinstance(verdict, Again)
+    assert verdict.wait == 0.5
+
+
 @pytest.mark.parametrize(
     ("asked", "wait"),
     [
@@ -193,6 +213,9 @@ def test_what_happens_to_a_failed_record_is_said_in_a_sentence() -> None:
         (float("nan"), 0.5),
         (-1, 0.5),
         (10**400, 0.5),
+        (timedelta.max, policy.LONGEST_ASKED),
+        (timedelta.min, 0.5),
+        (NoNumber(), 0.5),
     ],
 )
 def test_what_a_sink_asks_to_wait_is_a_time_or_counts_for_nothing(asked: object, wait: float) -> None:

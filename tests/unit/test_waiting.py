@@ -17,6 +17,10 @@ def test_what_waits_comes_back_in_its_order_when_it_is_due() -> None:
     assert waiting.blocks(P, (P, b"key")) == (P, b"key")
     assert waiting.blocks(P, (P, b"new")) is None
     assert (waiting.next_due, waiting.count, waiting.length(P)) == (5, 3, 3)
+    assert (waiting.first_due(P), waiting.first_due(Q)) == (5, None)
+    waiting.start((Q, b"running"))
+    assert waiting.first_due(Q) is None
+    waiting.open((Q, b"running"))
     assert waiting.take_due(4) == []
     assert waiting.take_due(20) == ["third"]
     assert waiting.take_due(20) == ["first", "second"]

@@ -147,9 +147,12 @@ class Fates:
     @property
     def is_full(self) -> bool:
         """Whether so much waits that nothing more should be read."""
-        if self.waiting.count > 10 * LONG_QUEUE or self.waiting.bytes > MOST_BYTES:
-            return True
-        return any(one.is_full for one in self._books.ledgers.values())
+        return self.is_crowded or any(one.is_full for one in self._books.ledgers.values())
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether more waits than should be held in memory."""
+        return self.waiting.count > 10 * LONG_QUEUE or self.waiting.bytes > MOST_BYTES
 
     @property
     def blocked(self) -> set[Partition]:

@@ -112,6 +112,7 @@ def run_pipeline(
         ends = admin.ends(_partitions(sources, source)) if until == "caught-up" else None
         events: Events = queue.SimpleQueue()
         board, lanes = work.open(ends, own, topics, run, events)
+        closing.callback(lanes.close)  # also where nobody winds down, since the group could not be joined
         tally = Tally(source.group, settings.idle_notice)
         lookout = Lookout(admin, topics, source.pattern, settings.stall_after, events.put)
         committer = Committer(board, starting.metadata)

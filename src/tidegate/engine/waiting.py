@@ -138,6 +138,11 @@ class Waiting(Generic[M]):
         """When a partition that waits as a whole may be tried; None if it does not wait as a whole."""
         return self._until.get((partition, None))
 
+    def first_due(self, partition: Partition) -> float | None:
+        """The earliest moment at which something of a partition may be tried."""
+        found = (until for queue, until in self._until.items() if queue[0] == partition and until != _RUNNING)
+        return min(found, default=None)
+
     def is_running(self, queue: Queue) -> bool:
         """Whether the first of this queue is being run."""
         return self._until.get(queue) == _RUNNING

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tidegate.context import Message
 from tidegate.engine.books import Books, place
-from tidegate.engine.fates import Fates, Tools
+from tidegate.engine.fates import LONG_QUEUE, Fates, Tools
 from tidegate.engine.purse import Turnstile
 from tidegate.errors import BrokerUnreachable, Unavailable
 from tidegate.kafka.reader import Reader
@@ -154,6 +154,7 @@ class Work(ABC):
     def leave(self) -> None:
         """The round ends: what was not begun is for the next one."""
         self._tools.copier.settle_all()
+        self._park_full()
         for partition, ledger in self._books.ledgers.items():
             self._reader.stand_at(partition, ledger.mark)
         stopped = self.fates.waiting.partitions | {p for p, one in self._books.ledgers.items() if one.has_open}
@@ -171,6 +172,15 @@ class Work(ABC):
         return 0 if self.turnstile is None else self.turnstile.spent
 
     # --- inside
+
+    def _park_full(self) -> None:
+        """Where nothing is read before what waits was tried, the next round could only read all of it once more."""
+        waiting, left = self.fates.waiting, {place(message) for message in self._backlog}
+        for partition, ledger in self._books.ledgers.items() if waiting else ():
+            is_crowded = self.fates.is_crowded and waiting.length(partition) >= LONG_QUEUE
+            first = waiting.first_due(partition) if ledger.is_full or is_crowded else None
+            if first is not None and partition not in left:
+                self._books.park(partition, first)
 
     def _take_answers(self) -> None:
         if self.fates.take_answers():
