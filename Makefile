@@ -74,7 +74,7 @@ chaos: setup java jars archives
 
 # An hour, or as long as MINUTES says: is memory steady, does nothing pile up?
 soak: setup java jars
-	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),60) --json soak.json
+	$(BIN)/python -m tests.soak --kind $(or $(KIND),object) --minutes $(or $(MINUTES),60) --json soak.json
 
 setup: $(STAMP)
 

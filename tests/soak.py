@@ -1,11 +1,12 @@
 """A long run on the scales: is the memory of driver, workers and JVM steady, and does nothing pile up?
 
-`python -m tests.soak [--minutes M] [--rate RECORDS_PER_SECOND] [--warm-up MINUTES] [--json FILE]`
+`python -m tests.soak [--kind SINK] [--minutes M] [--rate RECORDS_PER_SECOND] [--warm-up MINUTES] [--json FILE]`
 
-A real broker, `tidegate run` as a process, records at a steady rate. Every few seconds each process is weighed. What
-counts is the slope after the warm-up, in megabytes per minute. Every record has a number: those that the sink took, and
-those that were set aside, are counted one by one. The exit code is 1 where a slope is too steep, or where a number is
-missing, repeated, or not where it belongs.
+A real broker, `tidegate run` as a process, records at a steady rate into the sink that was asked for. Every few
+seconds each process is weighed, and the folder for temporary files. What counts is the slope after the warm-up, in
+megabytes per minute, and how many threads, descriptors, processes and files there are more at the end. Every record
+has a number: those that the sink took, and those that were set aside, are counted one by one. The exit code is 1 where
+something grows too much, or where a number is missing, repeated, or not where it belongs.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import orjson
 from confluent_kafka import Producer
 
-from tests.acceptance.program import APPS, Program, tidegate
-from tests.hygiene import descriptors_of, resident_bytes, thread_count
-from tests.soak_ids import Verdict, judge, noted
+from tests.acceptance.program import APPS, Ended, Program, tidegate
+from tests.hygiene import temporary_place
+from tests.soak_ids import Verdict, judge
+from tests.soak_kinds import KINDS, Kind
+from tests.soak_scales import ROLES, TEMPORARY, Sample, complaints, of_role, piled_up, slope, weigh
 from tidegate.dev.broker import Broker
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.connection import Kafka
@@ -37,23 +41,48 @@ from tidegate.records import Partition
 
 TOPIC, GROUP, PARTITIONS = "soak", "soak-group", 4
 EVERY_SECONDS = 5.0
-STEEPEST = 1.0
-"""Megabytes per minute."""
-ROLES = ("driver", "jvm", "workers")
-BAD_EVERY = 1000
-"""One record of so many is set aside, the last: see `apps/soak.py`."""
+WEIGHED = (*ROLES, TEMPORARY)
 
 
 @dataclass(frozen=True)
-class Sample:
-    """All processes of one role at a moment."""
+class Soaked:
+    """What was weighed in a run, and what became of its records."""
 
+    samples: list[Sample]
+    verdict: Verdict
     minutes: float
-    role: str
-    megabytes: float
-    threads: int
-    descriptors: int
-    processes: int
+    produced: int
+    refused: int
+    settled: int
+    """As the run says itself."""
+    exit_code: int
+
+    def complaints(self, warm_up: float) -> list[str]:
+        """Say in words what is no good; nothing where all is."""
+        said = [] if self.exit_code == 0 else [f"it ended with {self.exit_code}"]
+        if self.settled != self.verdict.taken:
+            said.append(f"it says that {self.settled} records were settled, and its sink took {self.verdict.taken}")
+        if not self.verdict.is_clean:
+            said.append("records are missing, repeated, or not where they belong")
+        return [*complaints(self.samples, warm_up), *said]
+
+    def figures(self, warm_up: float) -> dict[str, object]:
+        """All of it but the samples, by name."""
+        own = {role: of_role(self.samples, role, warm_up) for role in WEIGHED}
+        told = self.complaints(warm_up)
+        return {
+            "minutes": self.minutes,
+            "produced": self.produced,
+            "refused": self.refused,
+            "settled": self.settled,
+            **self.verdict.figures(),
+            "exit_code": self.exit_code,
+            "warm_up_minutes": warm_up,
+            "slopes_mb_per_minute": {role: slope(samples) for role, samples in own.items()},
+            "piled_up": {role: piled_up(samples) for role, samples in own.items()},
+            "complaints": told,
+            "is_good": not told,
+        }
 
 
 class Feeder(threading.Thread):
@@ -102,67 +131,78 @@ class Feeder(threading.Thread):
 def main() -> int:
     """Run it, print what was seen, and say by the exit code whether it holds."""
     words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--kind", default="object", choices=KINDS, help="which sink is soaked")
     words.add_argument("--minutes", type=float, default=60.0)
     words.add_argument("--rate", type=float, default=3000.0)
     words.add_argument("--warm-up", type=float, default=5.0)
     words.add_argument("--json", type=Path)
     words.add_argument("--live", default="true", choices=["true", "false"])
     chosen = words.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tidegate-soak-") as folder, Broker() as broker:
-        samples, figures, verdict = soak(broker, Path(folder), chosen.minutes, chosen.rate, chosen.live)
-    slopes = {role: slope([one for one in samples if one.role == role], chosen.warm_up) for role in ROLES}
-    figures |= {"slopes_mb_per_minute": slopes, "warm_up_minutes": chosen.warm_up}
-    show(samples, figures)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-soak-")))
+        broker = stack.enter_context(Broker())
+        kind = KINDS[chosen.kind](Kafka(broker.bootstrap), folder, stack)
+        soaked = soak(broker, folder, kind, chosen.live, chosen.minutes, chosen.rate)
+    figures = {"kind": chosen.kind, **soaked.figures(chosen.warm_up)}
+    show(soaked.samples, figures)
     if chosen.json is not None:
-        chosen.json.write_bytes(orjson.dumps({**figures, "samples": [asdict(one) for one in samples]}))
-    is_steady = all(one is not None and one < STEEPEST for one in slopes.values())
-    is_whole = verdict.is_clean and figures["settled"] == verdict.taken and figures["exit_code"] == 0
-    return 0 if is_steady and is_whole else 1
+        chosen.json.write_bytes(orjson.dumps({**figures, "samples": [asdict(one) for one in soaked.samples]}))
+    return 0 if figures["is_good"] else 1
 
 
-def soak(
-    broker: Broker, folder: Path, minutes: float, rate: float, live: str
-) -> tuple[list[Sample], dict[str, object], Verdict]:
-    """Let a pipeline run for so long; return what was weighed and what became of the records."""
+def soak(broker: Broker, folder: Path, kind: Kind, live: str, minutes: float, rate: float) -> Soaked:
+    """Let a pipeline run for so long."""
     admin = Admin(Kafka(broker.bootstrap), 30.0)
     admin.create_topic(TOPIC, PARTITIONS)
-    numbers = folder / "numbers"
-    environment = {"TOPIC": TOPIC, "GROUP": GROUP, "NUMBERS": str(numbers)}
-    app = str(APPS / "soak.py")
-    command = tidegate("run", app, "--bootstrap", broker.bootstrap, "--master", "local[2]", "--set", f"live={live}")
-    program = Program(command, folder, environment)
+    words = ("--bootstrap", broker.bootstrap, "--master", "local[2]", "--set", f"live={live}")
+    command = tidegate("run", str(APPS / "soak.py"), *words)
     feeder = Feeder(broker.bootstrap, rate)
+    began = time.monotonic()
+    with temporary_place() as (temporary, _):
+        known = {"TOPIC": TOPIC, "GROUP": GROUP, "TMPDIR": str(temporary)}
+        program = Program(command, folder, {**known, **kind.environment})
+        try:
+            feeder.start()
+            samples = watch(program, temporary, minutes)
+            feeder.finish()
+            ended = end(program, admin)
+        finally:
+            program.kill_all()
+    dead = dead_numbers(broker) if kind.sets_aside else ()
+    return Soaked(
+        samples,
+        judge(feeder.count, kind.taken(), dead, kind.bad(feeder.count)),
+        (time.monotonic() - began) / 60,
+        feeder.count,
+        feeder.refused,
+        settled_of(ended.out + ended.err),
+        ended.code,
+    )
+
+
+def watch(program: Program, temporary: Path, minutes: float) -> list[Sample]:
+    """Weigh it for so long, or until it ends."""
     samples: list[Sample] = []
     began = time.monotonic()
-    try:
-        feeder.start()
-        while (passed := (time.monotonic() - began) / 60) < minutes and program.is_running:
-            samples += weigh(program, passed)
-            if len(samples) % (len(ROLES) * 12) == 0:
-                say(" ".join(f"{one.role} {one.megabytes:.0f} MB" for one in samples[-len(ROLES) :]), passed)
-            time.sleep(EVERY_SECONDS)  # the distance between two samples, not a wait for something
-        feeder.finish()
-        partitions = [Partition(TOPIC, number) for number in range(PARTITIONS)]
-        ends = admin.ends(partitions)
-        program.wait_until(
-            lambda: {at: one.mark for at, one in admin.committed(GROUP, partitions).items()} == ends,
-            within=300,
-            what="everything settled",
-        )
-        program.send(signal.SIGTERM)
-        ended = program.wait(within=120)
-    finally:
-        program.kill_all()
-    verdict = judge(feeder.count, noted(numbers), dead_numbers(broker), range(BAD_EVERY - 1, feeder.count, BAD_EVERY))
-    figures = {
-        "minutes": (time.monotonic() - began) / 60,
-        "produced": feeder.count,
-        "refused": feeder.refused,
-        "settled": settled_of(ended.out + ended.err),
-        **verdict.figures(),
-        "exit_code": ended.code,
-    }
-    return samples, figures, verdict
+    while (passed := (time.monotonic() - began) / 60) < minutes and program.is_running:
+        samples += weigh(program, temporary, passed)
+        if len(samples) % (len(WEIGHED) * 12) == 0:
+            say(" ".join(f"{one.role} {one.megabytes:.0f} MB" for one in samples[-len(WEIGHED) :]), passed)
+        time.sleep(EVERY_SECONDS)  # the distance between two samples, not a wait for something
+    return samples
+
+
+def end(program: Program, admin: Admin) -> Ended:
+    """Let it finish its work, and stop it."""
+    partitions = [Partition(TOPIC, number) for number in range(PARTITIONS)]
+    ends = admin.ends(partitions)
+    program.wait_until(
+        lambda: {at: one.mark for at, one in admin.committed(GROUP, partitions).items()} == ends,
+        within=300,
+        what="everything settled",
+    )
+    program.send(signal.SIGTERM)
+    return program.wait(within=120)
 
 
 def dead_numbers(broker: Broker) -> Iterator[int]:
@@ -177,41 +217,14 @@ def settled_of(words: str) -> int:
     return 0 if found is None else int(found.group(1).replace(",", ""))
 
 
-def weigh(program: Program, minutes: float) -> list[Sample]:
-    """Weigh every process of the program, by role."""
-    roles: dict[str, list[int]] = {role: [] for role in ROLES}
-    for pid in program.processes():
-        roles["driver" if pid == program.pid else "jvm" if _is_java(pid) else "workers"].append(pid)
-    return [
-        Sample(
-            minutes,
-            role,
-            sum(map(resident_bytes, pids)) / 1e6,
-            sum(map(thread_count, pids)),
-            sum(descriptors_of(pid).total() for pid in pids),
-            len(pids),
-        )
-        for role, pids in roles.items()
-    ]
-
-
-def slope(samples: list[Sample], warm_up: float) -> float | None:
-    """Pure: return the growth in megabytes per minute after the warm-up, by least squares."""
-    counted = [(one.minutes, one.megabytes) for one in samples if one.minutes >= warm_up]
-    if len(counted) < 2:
-        return None
-    middle = sum(at for at, _ in counted) / len(counted)
-    level = sum(size for _, size in counted) / len(counted)
-    spread = sum((at - middle) ** 2 for at, _ in counted)
-    return sum((at - middle) * (size - level) for at, size in counted) / spread
-
-
 def show(samples: list[Sample], figures: dict[str, object]) -> None:
-    """Print the figures, and every role at the start, after the warm-up, and at the end."""
-    for role in ROLES:
-        own = [one for one in samples if one.role == role]
-        for one in (own[len(own) // 4], own[len(own) // 2], own[-1]):
-            say(f"{role}: {one.megabytes:.1f} MB, {one.threads} threads, {one.descriptors} descriptors", one.minutes)
+    """Print the figures, and every role at the start, in the middle, and at the end."""
+    for role in WEIGHED:
+        own = of_role(samples, role)
+        for one in (own[len(own) // 4], own[len(own) // 2], own[-1]) if own else ():
+            counts = f"{one.threads} threads, {one.descriptors} descriptors, {one.processes} processes"
+            counted = f"{one.files} files" if role == TEMPORARY else counts
+            say(f"{role}: {one.megabytes:.1f} MB, {counted}", one.minutes)
     for name, value in figures.items():
         say(f"{name}: {value}", None)
 
@@ -220,13 +233,6 @@ def say(words: str, minutes: float | None) -> None:
     """Print one line."""
     sys.stdout.write(f"{'' if minutes is None else f'{minutes:6.1f} min  '}{words}\n")
     sys.stdout.flush()
-
-
-def _is_java(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/exe").readlink().name == "java"
-    except OSError:
-        return False
 
 
 if __name__ == "__main__":

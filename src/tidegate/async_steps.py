@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from tidegate.context import Hand
 from tidegate.records import Done
@@ -22,22 +22,38 @@ _PLAIN = frozenset({dict, list, str, bytes, int, float, bool, tuple, type(None)}
 AsyncChain = Callable[[Value], Awaitable[None]]
 
 
+MOST_THREADS = 256
+
+
 class Threads:
-    """Calls plain functions beside an event loop, as many at a time as records may be in work."""
+    """Calls plain functions beside an event loop, as many at a time as records may be in work, up to a bound."""
 
     def __init__(self, most: int) -> None:
         # Not the loop's own: that has few threads, and what hangs in them would let sound records wait out their time.
-        self._pool = ThreadPoolExecutor(most, thread_name_prefix="tidegate-plain")
+        self._pool = ThreadPoolExecutor(min(most, MOST_THREADS), thread_name_prefix="tidegate-plain")
         self.left_behind = 0
         """Calls that were given up and still run: a thread cannot be stopped."""
 
     async def call(self, function: Callable[[Value], object], value: Value) -> object:
         """Call it in a thread, with the context of the caller."""
-        begun = self._pool.submit(contextvars.copy_context().run, function, value)
+        context, call = contextvars.copy_context(), Future[object]()
+
+        def run() -> None:
+            if call.set_running_or_notify_cancel():
+                try:
+                    call.set_result(context.run(function, value))
+                except BaseException as error:  # noqa: BLE001  # whoever waits for it gets it
+                    call.set_exception(error)
+
         try:
-            return await asyncio.wrap_future(begun)
+            self._pool.submit(run)
+        except RuntimeError:  # no thread can be started; others may still run what was queued, unless it is withdrawn
+            if call.cancel():
+                raise
+        try:
+            return await asyncio.wrap_future(call)
         except asyncio.CancelledError:
-            if not begun.cancel() and not begun.done():
+            if not call.cancel() and not call.done():
                 self.left_behind += 1
             raise
 

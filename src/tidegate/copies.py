@@ -194,7 +194,7 @@ def _is_believable(copy: Copy) -> bool:
     return (
         _TOPIC.fullmatch(origin.topic) is not None
         and 0 < len(copy.stable_id.encode()) <= ID_BYTES
-        and -_LARGEST <= (origin.timestamp_ms or 0) + 1 <= _LARGEST + 1  # whatever a producer wrote
+        and -_LARGEST - 1 <= (origin.timestamp_ms or 0) <= _LARGEST  # whatever a producer wrote
         and all(0 <= number <= MOST for number in small)
         and all(0 <= number <= _LARGEST for number in large)
         and all(0 <= first <= MOST and 0 <= second <= _LARGEST for first, second in pairs)

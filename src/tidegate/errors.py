@@ -187,6 +187,9 @@ class CopyRefused(Exception):
 class BatchFailed(Exception):
     """Raise it from a sink that gets lists: `BatchFailed({place: error})` fails these values, the others are taken."""
 
+    failures: Mapping[int, BaseException] | None = None
+    """None: a class of the user's own that does not say which, so that all have failed."""
+
     def __init__(self, failures: Mapping[int, BaseException]) -> None:
         super().__init__(f"{len(failures)} values of the list were not taken")
         self.failures = dict(failures)
@@ -201,6 +204,8 @@ class Unavailable(Exception):
 
     `retry_after` (seconds) asks not to be tried before.
     """
+
+    retry_after: float | None = None  # also of a class of the user's own whose `__init__` does not call this one
 
     def __init__(self, *what: object, retry_after: float | None = None) -> None:
         super().__init__(*what)

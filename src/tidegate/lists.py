@@ -9,7 +9,7 @@ from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.errors import BatchFailed, Unavailable
+from tidegate.errors import BatchFailed, NeverAwaited, Unavailable
 from tidegate.records import Done
 
 
@@ -111,12 +111,11 @@ def _middle(items: list[Item]) -> int:
 def _failures(answer: object, items: list[Item]) -> dict[int, BaseException] | None:
     """Return which values a sink did not take, by place; None if it failed as a whole and must be halved."""
     count = len(items)
-    if isinstance(answer, BatchFailed):
-        failures = getattr(answer, "failures", None)  # a class of a user's own may have forgotten them
-        return _by_place(failures, count) if isinstance(failures, Mapping) else dict.fromkeys(range(count), answer)
+    if isinstance(answer, BatchFailed) and isinstance(answer.failures, Mapping):
+        return _by_place(answer.failures, count)
     if isinstance(answer, BaseException):
-        # A sink that is away is away for all of them; a record that stands alone is the culprit.
-        is_known = isinstance(answer, Unavailable) or len({id(part) for part, _, _ in items}) == 1
+        # A sink that is away, or never works, is so for all of them; a record that stands alone is the culprit.
+        is_known = isinstance(answer, Unavailable | NeverAwaited) or len({id(part) for part, _, _ in items}) == 1
         return dict.fromkeys(range(count), answer) if is_known else None
     if isinstance(answer, list | tuple):
         return _by_place(
@@ -134,6 +133,7 @@ def _by_place(
         for place, error in failures.items()
     )
     if failures and (not is_clear or (answer is not None and len(answer) != count)):
-        wrong = ValueError(f"the sink's answer does not fit its list of {count} values: {list(failures)!r}"[:500])
+        told = {place: type(error).__name__ for place, error in failures.items()}
+        wrong = ValueError(f"the sink's answer does not fit its list of {count} values: {told!r}"[:500])
         return dict.fromkeys(range(count), wrong)
     return dict(failures)

@@ -180,8 +180,9 @@ class Settings(BaseModel):
     stall_after: Duration = Field(
         90.0,
         gt=0,
-        description="A partition with records whose mark has not moved for this long is stalled: its lane is named and "
-        "replaced. If it stalls again for as long, the run ends. Shorter: a stuck worker is found sooner.",
+        description="A partition with records whose mark has not moved for this long, and that does not just wait its "
+        "turn, is stalled: its lane is named and replaced. If it stalls again for as long, the run ends. Shorter: a "
+        "stuck worker is found sooner.",
     )
     retry_retention: Duration = Field(
         604_800.0,

@@ -8,6 +8,9 @@ import hashlib
 import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
 from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import PurePath
+from types import FunctionType, MethodType
 from typing import Any, Literal
 
 from tidegate.context import Hand
@@ -91,12 +94,12 @@ class Plan:
         """Whether records run beside the work thread."""
         return self.width > 1 or self.is_async or self.batch is not None
 
-    @property
+    @functools.cached_property
     def fingerprint(self) -> str:
         """Tells these sinks from others, so that progress noted for others is never believed.
 
         A function is known by its name, so that mending it does not repeat the other sinks. What has
-        no name of its own (a lambda, an object) is known by its content.
+        no name of its own (a lambda, an object) is known by its content, as it is before it is used.
         """
         kinds = [step.kind for step in self.steps if step.kind == "flat_map"]
         names = [f"{_identity(sink.write)}/{sink.when is not None}" for sink in self.sinks]
@@ -129,10 +132,13 @@ def refuse_coroutine(thing: object) -> None:
         )
 
 
+_GENERATORS = (Generator, AsyncGenerator)
+
+
 def refuse_unrun(answer: object) -> None:
     """A sink's answer that is its own work, which nobody would do: a coroutine, or a generator."""
     refuse_coroutine(answer)
-    if isinstance(answer, Generator | AsyncGenerator):
+    if isinstance(answer, _GENERATORS):
         raise NeverAwaited(
             f"a sink returned the generator {getattr(answer, '__qualname__', '')}, whose work nobody would do",
             "let the sink run it, for example: list(...)",
@@ -170,14 +176,28 @@ def _identity(function: Callable[..., object]) -> str:
     if isinstance(function, functools.partial):
         bound = [*map(_content, function.args), *(f"{name}={_content(one)}" for name, one in function.keywords.items())]
         return f"partial {_identity(function.func)} {bound!r}"
-    name = name_of(function)
+    if isinstance(function, MethodType):
+        return f"{_identity(function.__func__)} of {_object_identity(function.__self__)}"
     code = getattr(function, "__code__", None)
     if code is None:
-        return f"{name} { ({key: _content(one) for key, one in getattr(function, '__dict__', {}).items()})!r}"
+        return _object_identity(function)
+    name = _full_name(function)
     made_with = _made_with(function)
     if "<lambda>" in name:
         return f"{name} {code.co_code!r} {code.co_consts!r} {code.co_names!r} {made_with!r}"
     return f"{name} {made_with!r}" if made_with else name
+
+
+def _object_identity(thing: object) -> str:
+    """Return what tells an object, or a class, from others of its kind."""
+    if hasattr(thing, "__qualname__"):  # a class, or a function that is not written in Python
+        return _full_name(thing)
+    held = {key: _content(one) for key, one in getattr(thing, "__dict__", {}).items()}
+    return f"{_full_name(type(thing))} {held!r}"
+
+
+def _full_name(thing: Any) -> str:
+    return f"{getattr(thing, '__module__', '')}.{thing.__qualname__}"
 
 
 def _made_with(function: Callable[..., object]) -> list[str]:
@@ -194,13 +214,20 @@ def _made_with(function: Callable[..., object]) -> list[str]:
     return [*map(_content, defaults), *(repr(one) for one in kept if isinstance(one, str | bytes))]
 
 
+_SAME_EVERYWHERE = (str, bytes, int, float, bool, type(None), PurePath)
+
+
 def _content(thing: object) -> str:
-    """Return what a value holds, or its type where its text would differ in every process."""
-    try:
-        text = repr(thing)
-    except Exception:  # noqa: BLE001  # users' own
-        return type(thing).__qualname__
-    return type(thing).__qualname__ if " at 0x" in text else text
+    """Return what a value holds; of what may have another text in every process, or in time, its type alone."""
+    if isinstance(thing, Enum):
+        return f"{_full_name(type(thing))}.{thing.name}"
+    if type(thing) is tuple:
+        return f"({', '.join(map(_content, thing))})"
+    if isinstance(thing, _SAME_EVERYWHERE):
+        return repr(thing)
+    if isinstance(thing, FunctionType | functools.partial):
+        return _identity(thing)
+    return _full_name(thing if hasattr(thing, "__qualname__") else type(thing))
 
 
 class Runner:
@@ -214,6 +241,8 @@ class Runner:
         self._done: set[tuple[int, int]] = set()
         self.tracks_progress = len(plan.sinks) > 1 or plan.has_children
         """Whether a record can be half done at all; where it cannot, nothing is noted per record."""
+        self.has_others = self.tracks_progress and len(plan.collecting) < len(plan.sinks)
+        """Whether sinks that have their effect at once stand beside what a store takes."""
         self.at_sink = -1
         """The number of the sink that has the record in hand; -1: a step before."""
         self.taken = [0] * len(plan.sinks) if taken is None else taken
@@ -223,7 +252,8 @@ class Runner:
         self._collected: list[tuple[int, Value]] = []
         self._collecting_chain = self._compile(self._into_list)
         self._noting_chain = self._compile(self._into_sinks)
-        self.run: Chain = self.run_noting if self.tracks_progress else self._compile(self._into_one_sink())
+        self._plain_chain = self.run_noting if self.tracks_progress else self._compile(self._into_one_sink())
+        self.run: Chain = self.run_noting if self.tracks_progress else self._compile(self._into_one_looking)
         """The whole chain for one value; raises what a user's function raised."""
 
     @property
@@ -265,6 +295,19 @@ class Runner:
             chain = self._before_chain(step, chain)
         return chain
 
+    def _into_one_looking(self, value: Value) -> None:
+        """The first value that reaches the sink shows what a plain run does not look for: work that nobody would do."""
+        sink = self._plan.sinks[0]
+        if sink.when is not None and not sink.when(value):
+            return
+        refuse_coroutine(value)
+        answer = sink.write(value)
+        if answer is not None:
+            refuse_unrun(answer)
+        if not sink.collects:
+            self.taken[0] += 1
+        self.run = self._plain_chain
+
     def _into_one_sink(self) -> Chain:
         sink = self._plan.sinks[0]
         write, when, taken = sink.write, sink.when, self.taken
@@ -295,7 +338,9 @@ class Runner:
             self._hand.suffix = suffix_of(self._plan, child, number)
             if sink.when is None or sink.when(value):
                 refuse_coroutine(value)
-                refuse_unrun(sink.write(value))
+                answer = sink.write(value)
+                if answer is not None:
+                    refuse_unrun(answer)
                 if sink.collects:
                     continue  # it has its effect when the store has it, and all of the record's at once
                 self.taken[number] += 1

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from tidegate.errors import BrokerRefused
 from tidegate.records import Commit, Partition
 
 
@@ -75,6 +76,14 @@ class Store(ABC):
     @abstractmethod
     def discard(self) -> None:
         """Something went wrong: let go of connections, so that the next `begin` makes them anew."""
+
+
+def refused_copy(why: BaseException) -> BrokerRefused:
+    """Return the error of a copy that the broker will never take: it is safe, and somebody must be told."""
+    return BrokerRefused(
+        f"a retry or dead-letter copy in the outbox cannot be written: {why}",
+        "mend that (size, rights), and start again: it is sent then",
+    )
 
 
 class Poisoned(Exception):

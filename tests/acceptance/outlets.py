@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import orjson
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.acceptance.conftest import DOOMED, Scene
 from tests.acceptance.program import Program
 from tests.postgres.support import Database
 from tests.postgres_server import Server
-from tests.support import visible
-from tidegate.kafka.connection import Kafka
+from tests.support import read_uncommitted, visible
 from tidegate.names import dead_topic
 from tidegate.records import Partition
 from tidegate.testing import CopySeen, read_copies
@@ -159,32 +155,6 @@ class Copy:
             yield self.edges.pids(f"held {step}")[known]
         finally:
             self.edges.release(step)
-
-
-def read_uncommitted(kafka: Kafka, partitions: list[Partition]) -> Iterator[bytes | None]:
-    """Give all values of these partitions, those of aborted and open transactions too."""
-    settings: dict[str, Any] = kafka.client(
-        group_id="tests-uncommitted",
-        isolation_level="read_uncommitted",
-        auto_offset_reset="error",
-        enable_auto_commit=False,
-        enable_partition_eof=True,
-    )
-    consumer = Consumer(settings)
-    consumer.assign([TopicPartition(topic, number, 0) for topic, number in partitions])
-    left, deadline = len(partitions), time.monotonic() + 30
-    while left:
-        assert time.monotonic() < deadline, "the topic could not be read to its end"
-        message = consumer.poll(0.5)
-        if message is None:
-            continue
-        error = message.error()
-        if error is None:
-            yield message.value()
-        else:
-            assert error.code() == KafkaError._PARTITION_EOF, error
-            left -= 1
-    consumer.close()
 
 
 def _id(value: bytes | None) -> int:

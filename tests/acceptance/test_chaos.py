@@ -46,4 +46,4 @@ def test_pipelines_under_faults_of_many_kinds_keep_all_laws(tmp_path: Path) -> N
 
     assert report.is_good, story
     assert {one.kind: one.happened for one in report.faults} == {due.fault.kind: 1 for due in SCHEDULE.due}, story
-    assert all(one.records and one.seen for one in report.pipelines)
+    assert all(one.records and one.seen and one.met_work for one in report.pipelines), story

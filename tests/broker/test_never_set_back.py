@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 import tidegate as tg
+from tests.postgres_server import Server
 from tests.support import wait_until
 from tidegate.beside import Beside
 from tidegate.dev.broker import Broker
@@ -23,6 +26,7 @@ from tidegate.kafka.connection import Kafka
 from tidegate.kafka.member import Callbacks, Joining, Member
 from tidegate.ops.produce import Message, produce
 from tidegate.records import Limits, Partition, Position
+from tidegate.sinks.postgres_progress import PostgresProgress
 
 pytestmark = pytest.mark.broker
 
@@ -59,10 +63,12 @@ def place(kafka: Kafka) -> Partition:
     return Partition(topic, 0)
 
 
-def starting_of(admin: Admin, place: Partition, begins: str = "earliest") -> Starting:
+def starting_of(
+    admin: Admin, place: Partition, begins: str = "earliest", table: PostgresProgress | None = None
+) -> Starting:
     group = f"{place.topic}-group"
     source = tg.from_kafka(place.topic, group=group, starting=begins).source  # type: ignore[arg-type]
-    return Starting(admin, Truth(admin, group, None, None), source, Topics(admin.describe([place.topic])), "sinks")
+    return Starting(admin, Truth(admin, group, table, None), source, Topics(admin.describe([place.topic])), "sinks")
 
 
 def mark_of(kafka: Kafka, place: Partition) -> int:
@@ -102,12 +108,31 @@ class Asked:
         assert not wait
 
 
-def test_a_rewind_waits_until_the_group_has_what_was_settled_before(kafka: Kafka, place: Partition) -> None:
-    admin, asked = Admin(kafka), Asked()
-    ready: list[MovesReady] = []
-    starting = starting_of(admin, place)
+@dataclass
+class Rewinding:
+    """A member that owns the partition and stands at 5, and a rewinder that asks when it is told to."""
+
+    board: Board
+    rewinder: Rewinder
+    member: Member
+    epoch: int
+    asked: Asked
+    ready: list[MovesReady]
+
+    def turn(self) -> None:
+        self.rewinder.turn(self.member)
+
+    def answer(self) -> None:
+        """Let what was asked be answered, and be heard."""
+        self.asked.calls.pop()()
+        self.rewinder.take(self.ready.pop(), self.member)
+
+
+@contextmanager
+def rewinding(kafka: Kafka, place: Partition, starting: Starting) -> Iterator[Rewinding]:
     starting.before_joining()
-    board = Board(1, Limits(5.0, 1.0, 3.0, 20.0))
+    board, asked = Board(1, Limits(5.0, 1.0, 3.0, 20.0)), Asked()
+    ready: list[MovesReady] = []
     rewinder = Rewinder(board, starting, ready.append, Beside(open_asker=lambda _: asked))
     gained: list[Partition] = []
     ignored: Callable[..., None] = lambda *_: None  # noqa: E731  # three callbacks that have nothing to do here
@@ -121,24 +146,56 @@ def test_a_rewind_waits_until_the_group_has_what_was_settled_before(kafka: Kafka
 
         wait_until(has_it, within=30, what="the partition")
         epoch = board.gain([place])[place]
-        # Seven are settled, of which the group has five: the last commit is on its way, or was refused.
         board.place(place, epoch, Position(5), is_committed=True)
-        board.owned[place].position = Position(7)
-        rewind = RewindAsked(1, {place: 2})
-        rewinder.want(rewind)
-        for _ in range(3):
-            rewinder.turn(member)
-        assert not asked.calls, "the next commit would take it back"
-
-        board.note_committed({(place, epoch): Position(7)})
-        rewinder.turn(member)
-        [call] = asked.calls
-        call()
-        [moves] = ready
-        rewinder.take(moves, member)
-        rewinder.turn(member)
-        assert rewind.answer.result(timeout=0) == {place: 2}
-        assert not board.uncommitted()
+        yield Rewinding(board, rewinder, member, epoch, asked, ready)
     finally:
         member.leave()
+
+
+def test_a_rewind_waits_until_the_group_has_what_was_settled_before(kafka: Kafka, place: Partition) -> None:
+    with rewinding(kafka, place, starting_of(Admin(kafka), place)) as scene:
+        # Seven are settled, of which the group has five: the last commit is on its way, or was refused.
+        scene.board.owned[place].position = Position(7)
+        rewind = RewindAsked(1, {place: 2})
+        scene.rewinder.want(rewind)
+        for _ in range(3):
+            scene.turn()
+        assert not scene.asked.calls, "the next commit would take it back"
+
+        scene.board.note_committed({(place, scene.epoch): Position(7)})
+        scene.turn()
+        scene.answer()
+        scene.turn()
+        assert rewind.answer.result(timeout=0) == {place: 2}
+        assert not scene.board.uncommitted()
     assert mark_of(kafka, place) == 2
+
+
+def test_a_rewind_that_is_taken_back_before_it_is_sent_moves_nothing(kafka: Kafka, place: Partition) -> None:
+    with rewinding(kafka, place, starting_of(Admin(kafka), place)) as scene:
+        before = mark_of(kafka, place)
+        rewind = RewindAsked(1, {place: 2})
+        scene.rewinder.want(rewind)
+        scene.turn()
+        assert rewind.answer.cancel(), "nothing is stored anywhere"
+        scene.answer()
+        scene.turn()
+        assert scene.board.owned[place].position == Position(5)
+        assert [one.partitions[0].partition for one in scene.board.leases()] == [place], "and it goes on"
+    assert mark_of(kafka, place) == before != 2
+
+
+def test_a_rewind_that_a_table_may_have_is_brought_to_its_end(kafka: Kafka, place: Partition, postgres: Server) -> None:
+    """Otherwise: the rows' marks are moved, the history says that it was taken back, and the records come again."""
+    admin, group = Admin(kafka), f"{place.topic}-group"
+    table = PostgresProgress(postgres.uri, group)
+    with rewinding(kafka, place, starting_of(admin, place, table=table)) as scene:
+        rewind = RewindAsked(1, {place: 2})
+        scene.rewinder.want(rewind)
+        scene.turn()
+        assert not rewind.answer.cancel()
+        scene.answer()
+        scene.turn()
+        assert rewind.answer.result(timeout=0) == {place: 2}
+    assert (mark_of(kafka, place), table.read([place])[place].mark) == (2, 2)
+    table.close()

@@ -269,3 +269,13 @@ def test_no_output_is_blamed_for_marks_that_are_not_taken(scene: Scene) -> None:
     store.begin([scene.partition], membership(member))
     assert store.seal(scene.effects("b"), scene.commits(1)) == {}
     assert (scene.outputs(), scene.mark()) == (["b"], 1)
+
+
+def test_marks_that_are_too_large_for_the_broker_end_the_run_with_the_cure(scene: Scene) -> None:
+    """No later round would have smaller ones."""
+    member = scene.join()
+    store = scene.store()
+    store.begin([scene.partition], membership(member))
+    with pytest.raises(tg.BrokerRefused, match=r"offset\.metadata\.max\.bytes"):
+        store.seal(scene.effects("a"), {scene.partition: Commit(1, "x" * 5_000)})
+    assert (scene.outputs(), scene.mark()) == ([], None)

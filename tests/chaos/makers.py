@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -16,7 +17,7 @@ from tests.http_server import Answer, Request, Server
 from tests.postgres.proxy import Proxy
 from tests.postgres.support import Database
 from tests.postgres_server import Server as PostgresServer
-from tests.support import visible
+from tests.support import read_uncommitted, visible
 from tidegate.kafka.admin import Admin
 from tidegate.records import Partition
 from tidegate.testing import Event, FailSink, InOrder, RedriveDead, RewindGroup, SlowSink, Switch, Trial, by_part
@@ -43,7 +44,7 @@ def _by_the_log(trial: Trial) -> Verdict:
 def _of_events(trial: Trial, events: Iterable[Event]) -> Verdict:
     settled = [one for one in events if one.kind == "settled"]
     different = {one.stable_id for one in settled}
-    return Verdict(trial.breaches(events=settled), len(settled), len(different))
+    return Verdict(trial.breaches(events=settled), len(settled), len(different), parts=(settled,))
 
 
 PARTS = {"0/0", "0/1", "1/0", "1/1"}
@@ -57,7 +58,8 @@ def _children(maker: Maker) -> Member:
         # Each part by itself: a mark passes a record when every part of it is settled, and each part has its order.
         verdicts = [_of_events(trial, events) for events in parts.values()]
         breaches = [breach for one in verdicts for breach in one.breaches]
-        return Verdict(breaches, sum(one.seen for one in verdicts), sum(one.different for one in verdicts))
+        seen, different = sum(one.seen for one in verdicts), sum(one.different for one in verdicts)
+        return Verdict(breaches, seen, different, parts=tuple(part for one in verdicts for part in one.parts))
 
     return Member(maker.kind, maker.trial("partition"), "at least once", judge)
 
@@ -125,9 +127,11 @@ def _kafka_once(order: Order) -> Callable[[Maker], Member]:
 
         def judge(trial: Trial) -> Verdict:
             kafka = trial.stage.kafka
-            found = [orjson.loads(one.value or b"") for one in visible(Admin(kafka), kafka, out)]
+            admin = Admin(kafka)
+            found = [orjson.loads(one.value or b"") for one in visible(admin, kafka, out)]
             effects = [(one["topic"], one["partition"], one["offset"]) for one in found]
-            return _of_effects(trial, InOrder(effects))
+            written = sum(1 for _ in read_uncommitted(kafka, list(admin.describe([out])[out].each_partition())))
+            return replace(_of_effects(trial, InOrder(effects)), aborted=written - len(found))
 
         return Member(maker.kind, maker.trial(order, (FailSink, SlowSink), OUT=out), "exactly once", judge)
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from tidegate.ops.produce import Message
-from tidegate.testing import Breach, FillMetadata, Stage, Subject, Trial
+from tidegate.testing import Breach, Event, FillMetadata, Stage, Subject, Trial
 from tidegate.testing.faults import PlannedFault
 from tidegate.testing.laws import Order
 
 APP = Path(__file__).parent / "apps" / "pipelines.py"
 PARTITIONS = 4
 KEYS = 20
+WORK_SECONDS = 0.05
+"""How long the work on a record takes, but for those that need thousands at once: so that faults meet it."""
 FIRST_OF_BACKLOG = 10_000_000
 """Numbers that the feed does not reach."""
 Guarantee = Literal["at least once", "exactly once"]
@@ -30,6 +32,10 @@ class Verdict:
     """Effects, repeats included."""
     different: int
     """Records that have one at least."""
+    aborted: int | None = None
+    """Outputs that were written and never became visible; None: it has no transactions in Kafka."""
+    parts: tuple[Sequence[Event], ...] = ()
+    """What was settled when, by parts of the records; none where the sink keeps the marks."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ class Maker:
             spared=(*spared, *(() if self.kind == "ragged" else (FillMetadata,))),
             sink_away=sink_away,
             backlog=Backlog() if self.kind == "ragged" else None,
-            environment={"KIND": self.kind, **environment},
+            environment={"KIND": self.kind, "WORK_SECONDS": str(WORK_SECONDS), **environment},
         )
         trial = Trial(self.stage, subject, self.folder)
         trial.create_topic(PARTITIONS)

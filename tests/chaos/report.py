@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from tests.chaos.work import met_work
 from tidegate.names import is_own
 
 if TYPE_CHECKING:
@@ -34,6 +35,14 @@ class PipelineReport:
     """How often a copy of it was started."""
     breaches: list[str]
     surprises: list[str]
+    lost: int = 0
+    """Records that were never settled."""
+    met_work: int | None = None
+    """Faults that struck while a record was begun and not settled; None: it does not note when one begins."""
+    aborted: int | None = None
+    """Outputs of transactions that were aborted; None: it has none."""
+    marks_told: int = 0
+    """How many marks of partitions were looked at while it ran."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +77,19 @@ class ChaosReport:
 
     @property
     def lost(self) -> int:
-        return sum("never settled" in breach for breach in self.breaches)
+        """Records that were never settled."""
+        return sum(one.lost for one in self.pipelines)
 
     @property
     def missed(self) -> list[str]:
-        """The kinds of faults that should have happened in a run of this length, and never did."""
-        is_long = all(fault.planned >= ENOUGH for fault in self.faults)
-        return [one.kind for one in self.faults if is_long and one.is_possible and not one.happened]
+        """What should have happened in a run of this length, and never did."""
+        if not self.faults or not all(fault.planned >= ENOUGH for fault in self.faults):
+            return []
+        return [
+            *(one.kind for one in self.faults if one.is_possible and not one.happened),
+            *(f"a fault that met work of {one.kind}" for one in self.pipelines if one.met_work == 0),
+            *(f"an aborted transaction of {one.kind}" for one in self.pipelines if one.aborted == 0),
+        ]
 
     @property
     def is_good(self) -> bool:
@@ -84,18 +99,23 @@ class ChaosReport:
         return {**asdict(self), "lost": self.lost, "missed": self.missed, "is_good": self.is_good}
 
 
-def pipeline_report(member: Member, verdict: Verdict) -> PipelineReport:
+def pipeline_report(member: Member, verdict: Verdict, marks_told: int = 0) -> PipelineReport:
     trial = member.trial
+    entries = trial.log.read()
     return PipelineReport(
         member.kind,
         member.guarantee,
         len(trial.produced),
         verdict.seen,
         verdict.seen - verdict.different,
-        len(trial.log.read().rewinds),
+        len(entries.rewinds),
         trial.lives,
         [str(one) for one in verdict.breaches],
         list(trial.surprises),
+        len({record for one in verdict.breaches if one.law == "L2" for record in one.records}),
+        met_work(trial.subject.group, [one for each in trial.attacks for one in each.struck], entries.events),
+        verdict.aborted,
+        marks_told,
     )
 
 
@@ -141,7 +161,9 @@ def as_text(report: ChaosReport) -> str:
     name = "" if report.seed is None else f"seed {report.seed}, "
     lines = [f"chaos: {name}{report.seconds:g} s of faults", "", _row("PIPELINE", "GUARANTEE", *_HEADS)]
     for one in report.pipelines:
-        figures = (one.records, one.seen, one.again, one.rewinds, one.lives, len(one.breaches), len(one.surprises))
+        met, aborted = ("-" if count is None else count for count in (one.met_work, one.aborted))
+        counts = (one.records, one.seen, one.again, one.rewinds, one.lives, met, aborted, one.lost)
+        figures = (*counts, len(one.breaches), len(one.surprises))
         lines.append(_row(one.kind, one.guarantee, *map(str, figures)))
     lines += ["", f"{'FAULT':18} {'PLANNED':>8} {'STRUCK':>7} {'RECOVERY s, median':>19} {'longest':>8}"]
     for fault in report.faults:
@@ -150,14 +172,14 @@ def as_text(report: ChaosReport) -> str:
         lines.append(f"{fault.kind:18} {fault.planned:8} {fault.happened:7} {median:>19} {longest:>8}")
     struck = sum(fault.happened for fault in report.faults)
     records = sum(one.records for one in report.pipelines)
-    lines += ["", f"{records} records, {struck} faults, partitions with lost records: {report.lost}"]
+    lines += ["", f"{records} records, {struck} faults, {report.lost} records lost"]
     lines += [f"BREACH {one}" for one in report.breaches] + [f"SURPRISE {one}" for one in report.surprises]
-    lines += [f"NEVER {kind}: it was due in a run of this length, and did not happen once" for kind in report.missed]
+    lines += [f"NEVER {what}: in a run of this length it was due, and did not happen once" for what in report.missed]
     lines.append("all laws held" if report.is_good else f"again: {report.again_with}")
     return "\n".join(lines)
 
 
-_HEADS = ("RECORDS", "SEEN", "AGAIN", "REWINDS", "LIVES", "BREACHES", "SURPRISES")
+_HEADS = ("RECORDS", "SEEN", "AGAIN", "REWINDS", "LIVES", "MET WORK", "ABORTED", "LOST", "BREACHES", "SURPRISES")
 
 
 def _row(kind: str, guarantee: str, *figures: str) -> str:

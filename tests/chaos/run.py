@@ -5,17 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 
 from tests.chaos.fleet import assembled
+from tests.chaos.looks import Looks, settled_by_part, told_too_early
 from tests.chaos.member import KEYS, PARTITIONS, Member, Verdict
-from tests.chaos.report import ChaosReport, fault_reports, pipeline_report
+from tests.chaos.report import ChaosReport, PipelineReport, fault_reports, pipeline_report
 from tidegate.errors import TidegateError
 from tidegate.kafka.commits import CommitSeen
 from tidegate.ops.produce import Message
-from tidegate.testing import Attack, Schedule, Stage
+from tidegate.testing import Attack, Schedule, Stage, read_copies
 
 FEED_SECONDS = 2.0
 FEED_RECORDS = 40
@@ -31,25 +33,28 @@ def run_chaos(
     folder: Path,
     *,
     copies: int = 2,
+    together: int = 1,
     again_with: str = "",
     say: Say = lambda _: None,
 ) -> ChaosReport:
-    """Run it, and return what it came to. `again_with`: the command that does the same again."""
+    """Run it, and return what it came to.
+
+    `together`: how many pipelines start side by side. `again_with`: the command that does the same again.
+    """
     say(str(schedule))
     with Stage() as stage, assembled(stage, folder, kinds, copies) as fleet:
         attack = Attack(stage, [one.trial for one in fleet], say)
-        with Feed(fleet):
-            # One after the other. Seventeen Sparks that start at once on two cores are a fault of their own: it takes
-            # so long that lanes count as stalled and are replaced, and no fault of the schedule explains the repeats.
+        with Looks(fleet) as looks:
+            with Feed(fleet):
+                # Some at a time. Seventeen Sparks that start at once on two cores are a fault of their own: it takes so
+                # long that lanes count as stalled and are replaced, and no fault of the schedule explains the repeats.
+                for first in range(0, len(fleet), together):
+                    start(fleet[first : first + together], say)
+                attack.run(schedule)
+            say("the faults are over")
             for member in fleet:
-                member.trial.start()
-                member.trial.wait_for_work(START_SECONDS)
-                say(f"{member.kind} is at work")
-            attack.run(schedule)
-        say("the faults are over")
-        for member in fleet:
-            member.trial.finish(DRAIN_SECONDS)
-            say(f"{member.kind} has ended")
+                member.trial.finish(DRAIN_SECONDS)
+                say(f"{member.kind} has ended")
         commits = {one.trial.subject.group: one.trial.commits() for one in fleet}
         for one in fleet:
             keep(one.trial.folder / "commits", commits[one.trial.subject.group])
@@ -57,10 +62,28 @@ def run_chaos(
             schedule.seed,
             schedule.seconds,
             again_with,
-            [pipeline_report(one, judged(one)) for one in fleet],
+            [report_of(one, looks.answers[one.kind]) for one in fleet],
             fault_reports(attack.struck, commits),
-            [f"{one.fault.kind} {one.whom}: {one.told}" for one in attack.struck],
+            list(map(str, attack.struck)),
         )
+
+
+def start(members: Sequence[Member], say: Say) -> None:
+    """Start these, and wait until all of them are at work."""
+    for member in members:
+        member.trial.start()
+    for member in members:
+        is_at_work = member.trial.wait_for_work(START_SECONDS)
+        say(f"{member.kind} {'is at work' if is_at_work else 'does not begin to work'}")
+
+
+def report_of(member: Member, answers: Sequence[CommitSeen]) -> PipelineReport:
+    """Judge a pipeline, and what whoever asked for its marks was told meanwhile."""
+    verdict, trial = judged(member), member.trial
+    copies = read_copies(trial.stage.kafka, trial.subject.group)
+    parts = settled_by_part(verdict, trial.log.read().events)
+    early = told_too_early(trial.produced, parts, answers, copies)
+    return pipeline_report(member, replace(verdict, breaches=[*verdict.breaches, *early]), len(answers))
 
 
 def judged(member: Member) -> Verdict:

@@ -54,13 +54,19 @@ def _faults(reports: list[dict[str, Any]]) -> list[str]:
 def _pipelines(reports: list[dict[str, Any]]) -> list[str]:
     sums: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for pipe in (pipe for one in reports for pipe in one["pipelines"]):
-        for name in ("records", "seen", "again", "rewinds", "lives"):
-            sums[pipe["kind"], pipe["guarantee"]][name] += pipe[name]
-    lines = ["| Pipeline | Guarantee | Records | Effects | Again | Rewinds | Starts |", "|" + "---|" * 7]
+        for name in _SUMMED:
+            if pipe.get(name) is not None:
+                sums[pipe["kind"], pipe["guarantee"]][name] += pipe[name]
+    heads = "Pipeline | Guarantee | Records | Effects | Again | Rewinds | Starts | Met work | Aborted"
+    lines = [f"| {heads} |", "|" + "---|" * 9]
     for (kind, guarantee), one in sums.items():
-        figures = (one["records"], one["seen"], one["again"], one["rewinds"], one["lives"])
+        # What no run of it has counted is no zero.
+        figures = (one.get(name, "-") for name in _SUMMED)
         lines.append(_row(kind, guarantee, *figures))
     return lines
+
+
+_SUMMED = ("records", "seen", "again", "rewinds", "lives", "met_work", "aborted")
 
 
 def _row(*cells: object) -> str:

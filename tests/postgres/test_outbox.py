@@ -107,7 +107,7 @@ def test_a_long_rest_of_copies_does_not_hold_up_the_round(database: Database, mo
     store = store_of(database.orders(), broker=broker)
     store.begin([P0], b"")
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.sinks.postgres_store._SEND_SECONDS", 0.0)
+        patch.setattr("tidegate.sinks.postgres_outbox._SEND_SECONDS", 0.0)
         assert store.seal([effect(0, copy=copy_of(b"x"))], mark(1)) == {}
         assert (broker.values, unsent(database)) == ([], [b"x"])
     store.end()
@@ -192,3 +192,23 @@ def test_another_groups_copies_are_not_sent(database: Database) -> None:
     other.discard()
 
     assert (broker.sent, unsent(database)) == ([], [b"x"])
+
+
+def test_the_driver_sends_what_no_round_has_sent_and_tells_what_is_left(database: Database) -> None:
+    broker = Broker(failures={b"0": AWAY, b"1": AWAY})
+    store = store_of(database.orders(), broker=broker)
+    store.begin([P0], b"")
+    store.seal([effect(n, copy=copy_of(b"%d" % n)) for n in range(2)], mark(2))
+    store.end()
+
+    progress = PostgresProgress(database.dsn, GROUP)
+    assert progress.deliver(broker.relay) == 2
+    del broker.failures[b"0"]
+    assert progress.deliver(broker.relay) == 1
+    broker.failures[b"1"] = TOO_LARGE
+    with pytest.raises(tg.BrokerRefused, match="outbox cannot be written: too large"):
+        progress.deliver(broker.relay)
+    broker.failures.clear()
+    assert progress.deliver(broker.relay) == 0
+    progress.close()
+    assert (broker.values, unsent(database)) == ([b"0", b"1"], [])

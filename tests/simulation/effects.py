@@ -12,7 +12,8 @@ from tidegate.ledger import decode_any
 from tidegate.records import Commit, Partition
 
 if TYPE_CHECKING:
-    from tests.simulation.rounds import Attempt, Task
+    from tests.simulation.messages import Attempt
+    from tests.simulation.rounds import Task
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.simulation.cluster import Log
-from tests.simulation.rounds import Attempt, Message, SimLanes, Task
+from tests.simulation.messages import Attempt, Message
+from tests.simulation.rounds import SimLanes, Task
 from tidegate.engine.lanes import RoundEnded
 from tidegate.engine.planner import Planner
 from tidegate.engine.planning import after, number_of

@@ -19,8 +19,9 @@ from tidegate.testing.laws import check_laws
 from tidegate.testing.record_log import Event, Fault
 
 if TYPE_CHECKING:
+    from tests.simulation.messages import Attempt, Message
     from tests.simulation.plan import Plan
-    from tests.simulation.rounds import Attempt, Message, Task
+    from tests.simulation.rounds import Task
     from tests.simulation.world import World
     from tidegate.engine.lanes import RoundEnded
     from tidegate.engine.rewinder import RewindAsked
@@ -46,6 +47,7 @@ class Judge:
         self.faults: list[Fault] = []
         self.breaches: list[str] = []
         self.returns = 0
+        self.met_outage = 0
         """Processes that ended by themselves, as caught up."""
         self.promised: Callable[[], Mapping[Partition, int]] = dict
         """Marks that are certain to be stored, and are not there yet."""

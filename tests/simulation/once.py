@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.cluster import GROUP, KAFKA
 from tests.simulation.fibers import WorkerFiber
-from tests.simulation.rounds import Attempt, Message, SimLanes, Task
+from tests.simulation.messages import Attempt, Message
+from tests.simulation.rounds import SimLanes, Task
 from tidegate.engine.lanes import RoundEnded
 from tidegate.engine.spark import RoundDied
 from tidegate.engine.vault import Pending
@@ -118,8 +119,8 @@ class OnceTask(Task):
             self.die()
             return
         self._flying.remove(attempt)
-        if misfortune == "fails":
-            self._fail(attempt)
+        if misfortune is not None:
+            self._fail(attempt, is_away=misfortune == "away")
         else:
             output = Outgoing("out", self._sim.effects.make(self, attempt))
             self._vault.put([Pending([output], attempt.message)])

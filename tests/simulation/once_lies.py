@@ -96,7 +96,13 @@ class PassesWhatIsOpen(Vault):
                 partition = Partition(topic, number)
                 ends[partition] = Position(max(through) + 1, replay=self._books.replay(partition))
                 waiting += through.values()
+        self._is_blocked = not waiting
         return waiting, ends
+
+    @property
+    def _has_marks(self) -> bool:
+        """The lie is in the effects; a mark that is ahead of the books is no gap to be sealed."""
+        return False
 
 
 class TellsWhatIsNotStored(Vault):

@@ -59,6 +59,10 @@ class Plan:
     """Where rounds store marks together with the effects of their records."""
     until_caught_up: bool = False
     """Whether processes end by themselves, where the logs ended when they began."""
+    rate: float | None = None
+    """Records per second that a process may begin."""
+    outages: tuple[tuple[float, float], ...] = ()
+    """When the sink is away, from and until."""
 
     @property
     def size(self) -> tuple[int, int, int, int]:
@@ -68,12 +72,24 @@ class Plan:
 
 def plan_of(seed: int, kinds: tuple[Kind, ...] = KINDS, *, is_frames: bool = False, store: Store = "none") -> Plan:
     """Make the schedule of a seed, with faults of these kinds; of records, or of DataFrames; once, or at least once."""
-    made = _records_plan(seed, kinds)
+    made = _slow_plan(_records_plan(seed, kinds))
     if store != "none":
         return _once_plan(made, store)
     if not is_frames:
         return made
-    return replace(made, is_frames=True, lanes=1, order="none", is_live=False, bad={}, processes=min(2, made.processes))
+    made = replace(made, is_frames=True, lanes=1, order="none", is_live=False, bad={}, rate=None, outages=())
+    return replace(made, processes=min(2, made.processes))
+
+
+def _slow_plan(made: Plan) -> Plan:
+    """Add what makes runs slow without a fault in them: a rate, a sink that is away for longer than anything stands."""
+    chance = random.Random(f"slow {made.seed}")
+    rate = chance.choice((0.4, 1.0, 5.0)) if chance.random() < 0.2 else None
+    outages = []
+    if chance.random() < 0.2:
+        at = 10 * chance.random()
+        outages.append((at, at + chance.choice((1, 10, 100)) * chance.random()))
+    return replace(made, rate=rate, outages=tuple(outages))
 
 
 def _once_plan(made: Plan, store: Store) -> Plan:

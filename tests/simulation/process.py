@@ -24,13 +24,15 @@ from tidegate.engine.control import State, StopAsked
 from tidegate.engine.events import Event, Helpers
 from tidegate.engine.finish import Goal
 from tidegate.engine.lookout import Lookout
+from tidegate.engine.parts import LIVE_LOT_SECONDS, PLAIN_LOT_SECONDS
 from tidegate.engine.planner import Planner
 from tidegate.engine.planning import RoundLimits
+from tidegate.engine.purse import Purse
 from tidegate.engine.starting import Starting
 from tidegate.engine.tally import Tally
 from tidegate.engine.topics import Topics
 from tidegate.engine.truth import Truth
-from tidegate.errors import TidegateError
+from tidegate.errors import Stalled, TidegateError
 from tidegate.kafka.member import Callbacks, Joining, Member
 from tidegate.ledger import decode_any
 from tidegate.pipeline import Source
@@ -218,6 +220,8 @@ class Process:
                 self.sim.judge.returned(self)
         except TidegateError as error:
             self.world.say(self, "ends:", error.happened)
+            if isinstance(error, Stalled):  # nothing here hangs for so long
+                self.sim.judge.breach(f"{self} ends: {error.happened}")
             self.sim.endings[type(error).__name__] += 1
         if self.consumer is not None and self.board is not None and self.board.uncommitted():
             self.sim.note_fault("ended without its last commit", driver=self.session)
@@ -250,6 +254,9 @@ class Process:
             made.rewinder(board, starting, inbox.put, beside),
             Silence(str(self), tally, lookout, committer, lambda _status: None, beside),
             None,
+            purse=None
+            if plan.rate is None
+            else Purse(plan.rate, LIVE_LOT_SECONDS if plan.is_live else PLAIN_LOT_SECONDS, self.world.now),
             backer=self._backer(starting),
         )
         driver = made.driver(

@@ -6,9 +6,11 @@ Their books are the real ones. What a record does is chance and the plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tests.simulation.gate import Gate
+from tests.simulation.messages import Attempt, Message
 from tidegate.engine.books import Books, Note
 from tidegate.engine.events import RoundReported
 from tidegate.engine.lanes import Lanes, RoundEnded
@@ -23,42 +25,7 @@ ZOMBIE_SECONDS = 3.5
 STEPS = (0.001, 0.01, 0.05, 0.1, 0.4)
 IN_FLIGHT = 3
 LATE_STARTS, LATEST_START = 0.05, 30.0
-
-
-@dataclass(frozen=True)
-class Message:
-    """A record as the books want it."""
-
-    place: Partition
-    at: int
-
-    def topic(self) -> str:
-        return self.place.topic
-
-    def partition(self) -> int:
-        return self.place.number
-
-    def offset(self) -> int:
-        return self.at
-
-    def key(self) -> bytes | None:
-        return None
-
-    def value(self) -> bytes | None:
-        return None
-
-    def headers(self) -> None:
-        return None
-
-    def timestamp(self) -> tuple[int, int]:
-        return 0, 0
-
-
-@dataclass(eq=False)
-class Attempt:
-    message: Message
-    number: int
-    has_effect: bool = False
+LONGEST_HOLD = 10.0
 
 
 class SimLanes(Lanes):
@@ -80,7 +47,9 @@ class SimLanes(Lanes):
         return self._is_live
 
     def grant(self, permits: Mapping[int, int]) -> None:
-        raise AssertionError(f"no rate was chosen: {permits}")
+        for task in self._tasks.values():
+            if self._is_live and task.has_started and task.lease.round in permits:
+                self._process.world.at(self._process.world.soon(), task.gate.grant, permits[task.lease.round])
 
     def finish(self, lease: Lease) -> None:
         task = self._tasks.get(lease.lane)
@@ -119,8 +88,10 @@ class Task:
         self._lost: dict[Partition, int] = {}
         self._begun = 0
         self._is_stopping = False
+        self.gate = Gate(self._plan.rate, lease.permits)
         self._is_told = False
         self.has_started = False
+        self._called_at = 0.0
         self._has_ended = False
         self.is_cancelled = self.is_orphan = False
         self._dies_at: float | None = None
@@ -222,7 +193,7 @@ class Task:
             self._world.at(self._world.pick(STEPS), self._go)
 
     def _call(self) -> None:
-        self.has_started = True
+        self.has_started, self._called_at = True, self._world.now
         if self._is_told:
             self._world.at(self._world.soon(), self._stop_reading)
 
@@ -230,7 +201,8 @@ class Task:
         chance = self._world.random()
         if self._flying and (chance < 0.5 or len(self._flying) >= (1 if self._in_order else IN_FLIGHT)):
             self._finish(self._world.chance.choice(self._flying))
-        elif self._may_begin and self._begin():
+        elif self._may_begin and self.gate.is_open(self._world.now) and self._begin():
+            self.gate.pass_one(self._world.now)
             self._idle_since = None
         elif self._flying:
             self._finish(self._world.chance.choice(self._flying))
@@ -246,9 +218,15 @@ class Task:
         return not self._is_stopping and (most is None or self._begun < most)
 
     def _has_no_more_to_do(self) -> bool:
-        if not self._may_begin or self.books.failures or self._world.random() < 0.1:
-            return True
         now = self._world.now
+        if not self._may_begin or self.books.failures or (self.gate.is_starved and not self._is_live):
+            return True
+        has_time = self._is_live or now < self._called_at + self.lease.limits.read_seconds
+        if not self.gate.is_open(now) and has_time and self._world.random() < 0.8:
+            self.hangs_until = min(self.gate.opens_at(now), now + self.lease.limits.idle_seconds)
+            return False
+        if self._world.random() < 0.1:
+            return True
         if self._idle_since is None:
             self._idle_since = now
             self.hangs_until = now + self.lease.limits.idle_seconds * self._world.random()
@@ -326,16 +304,19 @@ class Task:
         misfortune = self._sim.misfortune(message)
         if misfortune == "kills":
             self.die()
-        elif misfortune == "fails":
+        elif misfortune is not None:
             self._flying.remove(attempt)
-            self._fail(attempt)
+            self._fail(attempt, is_away=misfortune == "away")
         else:
             attempt.has_effect = True
             self._sim.judge.settled(self, attempt)
             if self._world.random() < 0.8:
                 self._finish(attempt)
 
-    def _fail(self, attempt: Attempt) -> None:
+    def _fail(self, attempt: Attempt, *, is_away: bool) -> None:
+        if is_away:
+            self._wait_for_sink(attempt.message)
+            return
         message = attempt.message
         failure = Failure(message.place, message.at, "ValueError", "no", attempts=attempt.number)
         self._world.say(self.owner, message.place, message.at, "fails, attempt", attempt.number)
@@ -345,6 +326,16 @@ class Task:
             self._waiting.append(message)
         else:
             self._give_up(message, failure)
+
+    def _wait_for_sink(self, message: Message) -> None:
+        """Its sink is away: nothing is begun for a while, then one record looks for it, as a rule."""
+        note = self.books.note_for(message.place, message.at)
+        tries = Tries() if note is None else note.tries
+        tries = replace(tries, unavailable=tries.unavailable + 1)
+        until = self._world.now + min(LONGEST_HOLD, 0.5 * 2**tries.unavailable)
+        self.gate.hold(until)
+        self.books.keep_open(message, Note(tries, until))
+        self._waiting.append(message)
 
     def _give_up(self, message: Message, failure: Failure) -> None:
         if self._plan.policy == "dead_letter":
@@ -356,6 +347,7 @@ class Task:
     def _report(self) -> None:
         outcome = self.books.report(None, self._lost)
         if outcome is not None:
+            outcome = replace(outcome, spent=self.gate.spent)
             # Harder than one connection, which keeps the order: any of them may be overtaken.
             self._world.at(self._world.soon(), self._deliver_report, outcome)
 
@@ -366,7 +358,7 @@ class Task:
     def _end(self) -> None:
         self._has_ended = True
         if not self.is_cancelled:
-            outcome = self.books.outcome(self._lost)
+            outcome = replace(self.books.outcome(self._lost), spent=self.gate.spent)
             if self._world.trace is not None:
                 shown = [f"{one.partition} {one.position.mark} {one.position.ahead}" for one in outcome.partitions]
                 self._world.say(self.owner, f"round {self.lease.round} ends:", *shown)

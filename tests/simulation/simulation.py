@@ -36,7 +36,8 @@ from tidegate.ledger import Home, encode
 from tidegate.records import Commit, Partition, Position
 
 if TYPE_CHECKING:
-    from tests.simulation.rounds import Message, Task
+    from tests.simulation.messages import Message
+    from tests.simulation.rounds import Task
 
 LONGEST_FAULT = 9.0
 ROUGH_SECONDS = 15.0
@@ -44,6 +45,8 @@ EDGE_TROUBLE = 0.05
 """How often something happens to a worker between two steps of a transaction."""
 PATIENCE_SECONDS = 300.0
 """When the faults are over, everything is settled and committed within this (virtual) time."""
+RECORDS_RUN = 100
+"""So many runs of records are left then, at most: where a rate was chosen, each has its time."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,8 @@ class Simulation:
         self._processes: dict[int, Process] = {}
         self._everyone: list[Process] = []
         self._faults_left = len(plan.faults)
-        self._calm_at = 0.0
+        self._calm_at = max((end for _, end in plan.outages), default=0.0)
+        self._patience = PATIENCE_SECONDS + (0.0 if plan.rate is None else RECORDS_RUN / plan.rate)
         self._is_closing = False
         self._in_maintenance: Fault | None = None
         self._rewinds: list[tuple[Process, RewindAsked]] = []
@@ -123,6 +127,7 @@ class Simulation:
         counts.update(commits=len(self.cluster.commits), rounds=len(self.tasks), expelled=len(self.cluster.group.ended))
         counts.update(rewinds=self._replays, settled=len(self.judge.events), starts=self._starts)
         counts["caught up"] = self.judge.returns
+        counts["found the sink away"] = self.judge.met_outage
         counts.update(self.coordinator.counts)
         return Ran(breaches, world.trace or [], world.now, self.endings, counts)
 
@@ -147,7 +152,7 @@ class Simulation:
                     return
             elif self._is_done:
                 self._close()
-            if world.now > self._calm_at + PATIENCE_SECONDS and not self._faults_left:
+            if world.now > self._calm_at + self._patience and not self._faults_left:
                 self._complain()
                 return
 
@@ -171,7 +176,7 @@ class Simulation:
     def _complain(self) -> None:
         stands = {str(tp): one.mark for tp, one in self.cluster.offsets.items()}
         what = "some do not stop" if self._is_closing else f"the group stands at {stands}"
-        self.judge.breach(f"not done {PATIENCE_SECONDS:.0f} s after the last fault: {what}")
+        self.judge.breach(f"not done {self._patience:.0f} s after the last fault: {what}")
 
     # --- processes
 
@@ -201,6 +206,9 @@ class Simulation:
 
     def misfortune(self, message: Message) -> str | None:
         """What happens to whoever runs this record now."""
+        if any(begin <= self.world.now < end for begin, end in self.plan.outages):
+            self.judge.met_outage += 1
+            return "away"
         place = message.place.number, message.at
         kind, times = self.plan.bad.get(place, ("", 0))
         self._misfortunes[place] += 1

@@ -178,6 +178,23 @@ def test_a_group_that_is_not_ours_to_join_stops_the_run_and_moves_nothing(
     assert Admin(secured.plain).committed(topic) == marks
 
 
+def test_transactions_that_are_not_ours_to_begin_stop_the_run_and_move_nothing(
+    secured: Secured, spark: SparkSession, topic: str
+) -> None:
+    secured.add_user("tina")
+    Admin(secured.plain, 20.0).create_topic(f"{topic}-out")
+    for name in (topic, f"{topic}-out"):
+        secured.allow("tina", "TOPIC", name, "READ", "WRITE", "DESCRIBE_CONFIGS")
+    secured.allow("tina", "GROUP", topic, "READ")
+    marks = stand_at(secured, topic, 3)
+    pipeline = tg.from_kafka(topic, group=topic, kafka=secured.scram(user="tina"))
+
+    with pytest.raises(tg.SparkFailed, match=r"transactions tidegate\..*ACL.*transactional ids"):
+        pipeline.sink(tg.kafka(f"{topic}-out", exactly_once=True)).run(until="caught-up", spark=spark)
+
+    assert Admin(secured.plain).committed(topic) == marks
+
+
 @pytest.mark.usefixtures("soon_unread")
 def test_records_that_are_not_ours_to_read_stop_the_run_and_move_nothing(
     secured: Secured, spark: SparkSession, topic: str, tmp_path: Path

@@ -5,14 +5,19 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
+from pyspark.sql import SparkSession
 
 import tidegate as tg
 from tests.postgres_server import Server
-from tests.spark.conftest import Beside, World, channel
+from tests.spark.conftest import Beside, Trail, World, channel
 from tests.support import wait_until
+from tidegate.dev.broker import Broker
+from tidegate.kafka.admin import Admin
+from tidegate.ops.tail import tail
 from tidegate.records import Partition
 
 
@@ -120,6 +125,32 @@ def test_retries_come_through_the_outbox_and_have_their_row_once(world: World, d
     assert database.do("select count(*) from tidegate_passes") == [(10,)]
 
 
+def test_a_retry_topic_that_is_rewound_has_its_effects_again(world: World, database: Database) -> None:
+    """Its copies are the same ones, and their passes are known: but somebody wants them again."""
+    world.produce(range(20))
+
+    def fails_twice(value: int) -> int:
+        if value % 10 == 3 and tg.current().attempt < 3:
+            raise ValueError("not yet")
+        return value
+
+    job = (
+        world.pipeline()
+        .map(tg.json)
+        .map(fails_twice)
+        .map(as_row)
+        .sink(sink(database))  # type: ignore[arg-type]
+        .parallel(order="none")
+        .on_error(tg.retry_later("1s", "2s"), tg.dead_letter())
+    )
+    world.run(job)
+    assert database.ids() == Counter(range(20))
+    database.do("delete from orders")
+    tg.rewind(world.group, "beginning", topic=f"{world.group}.retry.1s", kafka=world.kafka)
+    world.run(job)
+    assert database.ids() == Counter([3, 13])
+
+
 def test_a_bad_row_ends_the_run_by_default_with_the_rows_before_it_stored(world: World, database: Database) -> None:
     world.produce(range(20))
     database.do("insert into orders values (7, 'was there')")
@@ -202,3 +233,99 @@ def test_no_database_is_an_error_at_the_start(world: World) -> None:
     with pytest.raises(tg.DatabaseUnreachable):
         world.run(world.pipeline().map(tg.json).sink(gone))
     assert world.mark() is None
+
+
+def test_a_job_with_nothing_to_read_sends_what_waits_in_the_outbox(world: World, database: Database) -> None:
+    """What a run leaves that was stopped while Kafka was away: the mark is past the record, its copy is not there."""
+    job = pipeline(world, database).on_error(tg.dead_letter())
+    world.produce(range(3))
+    world.run(job)
+    database.do(
+        f"""insert into tidegate_outbox ("group", topic, partition, value, headers)
+        values ('{world.group}', '{world.group}.dead', 0, 'waits', '[]')"""  # noqa: S608  # tests' own text
+    )
+    assert world.run(job).exit_code == 0
+    assert [one.value for one in tail(f"{world.group}.dead", kafka=world.kafka)] == [b"waits"]
+    assert database.do("select count(*) from tidegate_outbox") == [(0,)]
+
+
+def test_a_job_whose_outbox_holds_what_kafka_never_takes_says_so(world: World, database: Database) -> None:
+    job = pipeline(world, database).on_error(tg.dead_letter())
+    world.produce(range(3))
+    world.run(job)
+    database.do(
+        f"""insert into tidegate_outbox ("group", topic, partition, value, headers)
+        values ('{world.group}', '{world.group}.dead', 77, 'waits', '[]')"""  # noqa: S608  # tests' own text
+    )
+    with pytest.raises(tg.BrokerRefused, match="copy in the outbox cannot be written"):
+        world.run(job)
+    assert database.do("select count(*) from tidegate_outbox") == [(1,)]
+
+
+def test_a_run_that_does_not_wait_says_how_many_copies_kafka_has_not_taken(
+    world: World, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.run(pipeline(world, database).on_error(tg.dead_letter()))
+    world.produce(["no number"])
+    database.do(
+        f"""insert into tidegate_outbox ("group", topic, partition, value, headers)
+        values ('{world.group}', '{world.group}.dead', 0, 'waits', '[]')"""  # noqa: S608  # tests' own text
+    )
+    with psycopg.connect(database.dsn) as another:
+        another.execute("select 1 from tidegate_outbox for update")  # as a process that is just sending it
+        with caplog.at_level("WARNING"):
+            assert world.run(pipeline(world, database)).exit_code == 3
+    assert [one.args for one in caplog.records if getattr(one, "action", "") == "unsent"] == [(1,)]
+
+
+@pytest.mark.timeout(240)
+@channel("plain")
+def test_a_run_until_caught_up_waits_for_the_copies_that_kafka_was_not_there_to_take(
+    spark: SparkSession, database: Database, tmp_path: Path, live: bool
+) -> None:
+    with Broker(tmp_path / "broker") as broker:
+        kafka = tg.Kafka(broker.bootstrap)
+        admin = Admin(kafka, 20.0)
+        admin.create_topic("orders", 1)
+        away = tmp_path / "away"
+        world = World(kafka, admin, "orders", "billing", spark, Trail(tmp_path / "trail"))
+        world.settings = {"live": live, "session_timeout": "60s"}  # no partition is lost: nothing else sends the copy
+        world.produce(range(4))
+        trail, control = world.trail, tg.Control()
+
+        def fails_in_the_outage(value: int) -> int:
+            if value == 3:
+                trail(value)
+                wait_until(away.exists, within=20, what="Kafka is away")
+                raise ValueError("never")
+            return value
+
+        def outage() -> None:
+            wait_until(lambda: bool(trail.lines()), within=60, what="the last record is in work")
+            broker.kill()
+            away.touch()
+            wait_until(lambda: database.marks(world) == {0: 4}, within=60, what="all is stored, and the copy waits")
+            wait_until(lambda: _mark_of(control) == 4, within=60, what="its round told of it, or is over")
+            assert database.do("select count(*) from tidegate_outbox") == [(1,)]
+            broker.start()
+
+        beside = Beside(outage, stops=False)
+        report = (
+            world.pipeline()
+            .map(tg.json)
+            .map(fails_in_the_outage)
+            .map(as_row)
+            .sink(sink(database))  # type: ignore[arg-type]
+            .on_error(tg.dead_letter())
+            .run(until="caught-up", spark=spark, settings=world.settings, control=control)
+        )
+        beside.check()
+        assert (report.dead, report.exit_code) == (1, 0)
+        assert database.do("select count(*) from tidegate_outbox") == [(0,)]
+        assert [copy.origin.offset for copy, _ in world.copies("dead")] == [3]
+        assert database.ids() == Counter(range(3))
+
+
+def _mark_of(control: tg.Control) -> int | None:
+    known = () if control.status is None else control.status.partitions
+    return next((one.mark for one in known if one.partition == Partition("orders", 0)), None)

@@ -13,7 +13,7 @@ from tidegate.engine.board import Board
 from tidegate.engine.finish import AGAIN_SECONDS, SHORT_SECONDS, EndsFound, Finish, Goal
 from tidegate.engine.lost import Policy
 from tidegate.engine.topics import Topics
-from tidegate.errors import BrokerUnreachable, RecordsLost
+from tidegate.errors import BrokerRefused, BrokerUnreachable, RecordsLost
 from tidegate.kafka.admin import TopicInfo
 from tidegate.records import Commit, Limits, Partition, Position
 
@@ -24,7 +24,8 @@ LIMITS = Limits(5.0, 1.0, 3.0, 20.0)
 class Scene:
     """A run that is to reach offset 5 of two partitions, beside a group and logs."""
 
-    def __init__(self, *, retries: bool = False, lost: Policy = "stop") -> None:
+    def __init__(self, *, retries: bool = False, lost: Policy = "stop", unsent: list[int] | None = None) -> None:
+        """`unsent`: how many copies each delivery leaves in the outbox; -1: one that Kafka never takes."""
         own = {R.topic: TopicInfo(R.topic, "r", 1, 1)} if retries else {}
         self.topics = Topics({A.topic: TopicInfo(A.topic, "t", 2, 1)}, own)
         self.logs = {A: 5, B: 5, R: 0}
@@ -37,7 +38,15 @@ class Scene:
         self.board = Board(2, LIMITS, ends)
         beside = Beside(now=lambda: self.now, open_asker=lambda _name: AtOnce())
         goal = Goal(ends, self.topics, waits=True, lost=lost)
-        self.finish = Finish(self.committed, self.ends, goal, self.answers.append, beside)
+
+        def deliver() -> int:
+            assert unsent is not None
+            if unsent[0] < 0:
+                raise BrokerRefused("too large", "make room")
+            self.before_the_ends()
+            return unsent.pop(0)
+
+        self.finish = Finish(self.committed, self.ends, goal, self.answers.append, beside, deliver if unsent else None)
 
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, Commit]:
         if self.is_away:
@@ -226,3 +235,33 @@ def test_a_copy_written_while_the_group_is_asked_is_seen() -> None:
 
     scene.before_the_ends = write_a_copy
     assert not scene.is_over()
+
+
+def test_copies_that_wait_in_an_outbox_are_waited_for_though_nothing_else_is() -> None:
+    scene = Scene(unsent=[2, 1, 0])
+    scene.own(5, A, B)
+    assert not scene.is_over()
+    assert not scene.is_over()
+    assert scene.is_over()
+
+
+def test_a_retry_copy_that_comes_out_of_the_outbox_is_run() -> None:
+    """It reaches its topic before that topic's end is asked for."""
+    scene = Scene(retries=True, unsent=[0, 0, 0])
+    scene.own(5, A, B)
+    scene.own(0, R)
+
+    def send() -> None:
+        scene.logs[R] = 1
+
+    scene.before_the_ends = send
+    assert not scene.is_over()
+    [lease] = scene.board.leases()
+    assert [(one.partition, one.until) for one in lease.partitions] == [(R, 1)]
+
+
+def test_a_copy_that_kafka_never_takes_ends_the_run() -> None:
+    scene = Scene(unsent=[-1])
+    scene.own(5, A, B)
+    with pytest.raises(BrokerRefused, match="too large"):
+        scene.is_over()

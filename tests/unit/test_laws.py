@@ -660,6 +660,12 @@ CASES = [
         effects=(0, 1, 2, 3, 9),
     ),
     Case(
+        "a sink has what was not in what was produced",
+        ran(10, 0, 1, 2, 3, 7, 8),
+        mark(20, 4),
+        ("L6: t[0] effects of records that nobody produced: offsets 7-8",),
+    ),
+    Case(
         "where the sink keeps the marks they do not move back either",
         [],
         mark(5, 0) + mark(20, 4) + mark(30, 2),
@@ -722,6 +728,20 @@ def test_each_part_keeps_the_laws_by_itself() -> None:
         "L1: t[0] offset 0 lay below the mark 1 committed at 30 and was settled 10 ms later"
     ]
     assert set(map(tuple, found.values())) == {()}
+
+
+def test_a_breach_lists_the_records_that_it_concerns() -> None:
+    events = [*ran(10, 0, 1, 0, 9), *ran(10, 0, partition=Partition("another", 0))]
+    found = check_laws(places(P, 0, 1, 2, 3), events, mark(20, 3) + mark(30, 1))
+
+    assert [(one.law, set(one.records)) for one in found] == [
+        ("L1", places(P, 2)),
+        ("L2", places(P, 2, 3)),
+        ("L3", places(P, 0)),
+        ("L4", places(P, 0)),
+        ("L5", set()),
+        ("L6", places(P, 9)),
+    ], "and nothing is said of a topic of which nothing is known"
 
 
 def test_a_record_that_only_began_is_not_settled() -> None:

@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tidegate.errors import BatchFailed, Unavailable
+import tidegate as tg
+from tidegate.errors import BatchFailed, NeverAwaited, Unavailable
 from tidegate.lists import Part, write_lists
+from tidegate.policy import Again, Policy, decide
+from tidegate.records import Tries
 
 
 def deliver(parts: Sequence[Part], *sinks: Callable[[list[object]], object]) -> list[tuple[int, list[object]]]:
@@ -154,19 +157,51 @@ def test_a_failure_that_is_no_error_fails_the_list() -> None:
     assert all(isinstance(part.error, ValueError) for part in parts)
 
 
-class Bare(BatchFailed):
-    """A user's own, which forgets to say which values failed."""
-
-    def __init__(self) -> None:
-        pass
+class OurBatchFailed(BatchFailed):
+    def __init__(self, text: str) -> None:  # users forget the other `__init__`
+        Exception.__init__(self, text)
 
 
-@pytest.mark.parametrize("failures", [None, 7, "some"])
-def test_a_failure_that_does_not_say_which_values_it_means_means_all(failures: object) -> None:
-    wrong = Bare()
-    if failures is not None:
-        wrong.failures = failures  # type: ignore[assignment]  # users do
+class OurUnavailable(Unavailable):
+    def __init__(self, text: str) -> None:
+        Exception.__init__(self, text)
+
+
+def test_a_batch_failed_of_a_users_own_that_does_not_say_which_is_halved_down_to_the_culprit() -> None:
+    parts = records("a", "b", "c", "d")
+
+    def write(values: list[object]) -> None:
+        if "c" in values:
+            raise OurBatchFailed("something in here")
+
+    deliver(parts, write)
+    assert [type(part.error) for part in parts] == [type(None), type(None), OurBatchFailed, type(None)]
+
+
+def test_an_unavailable_of_a_users_own_that_asks_for_no_time_is_waited_for() -> None:
     parts = records("a", "b")
-    deliver(parts, lambda _: wrong)
-    assert [part.error for part in parts] == [wrong, wrong]
-    assert not any(part.done for part in parts)
+
+    def write(_values: list[object]) -> None:
+        raise OurUnavailable("away")
+
+    assert len(deliver(parts, write)) == 1
+    error = parts[0].error
+    assert isinstance(error, OurUnavailable)
+    row = Policy().with_row((tg.hold(),)).row_for(type(error))
+    verdict = decide(row, error, Tries(), waited=0.0, others_go_on=False, jitter=0.0)
+    assert isinstance(verdict, Again)
+    assert verdict.is_hold
+
+
+def test_a_sink_that_never_does_its_work_is_not_asked_again_with_half_of_the_list() -> None:
+    def write(_values: list[object]) -> None:
+        raise NeverAwaited("a plain function returned a coroutine", "await it")
+
+    assert len(deliver(records("a", "b", "c", "d"), write)) == 1
+
+
+def test_an_answer_that_does_not_fit_is_told_by_place_and_type_not_with_what_values_may_say() -> None:
+    parts = records("a", "b")
+    deliver(parts, lambda _: BatchFailed({7: KeyError("secret")}))
+    assert "{7: 'KeyError'}" in str(parts[0].error)
+    assert "secret" not in str(parts[0].error)

@@ -6,6 +6,7 @@ Those that need a broker or Spark to be made are in the acceptance and the Spark
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
@@ -221,6 +222,14 @@ def test_a_missing_extra_is_named_with_the_line_that_installs_it(
     assert ended.exit_code == 1
     assert "app.py line 2: " in ended.stderr
     assert f"pip install '{extra}'" in ended.stderr
+
+
+def test_fixtures_without_pytest_name_the_extra_and_all_else_needs_none() -> None:
+    code = "import sys; sys.modules['pytest'] = None; import tidegate.testing; import tidegate.testing.fixtures"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    sentence = "SettingsError: the fixtures need pytest; install it: pip install 'tidegate[testing]'"
+    assert ended.stderr.splitlines()[-1].endswith(sentence), ended.stderr
 
 
 @pytest.mark.parametrize("words", [["serve"], ["run", "app.py", "--serve", "0"]], ids=["serve", "run --serve"])

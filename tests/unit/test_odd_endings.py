@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -12,10 +12,11 @@ from confluent_kafka import KafkaError, KafkaException
 import tidegate as tg
 from tests.unit.test_lonely_rounds import PLACE, Written
 from tests.unit.test_progress_is_true import Memory, a_round
+from tidegate.engine.attempts import Attempt
 from tidegate.engine.failure import failure_at
-from tidegate.engine.fates import Attempt
 from tidegate.engine.pool import Ended, Job, LoopPool
 from tidegate.kafka.reader import Reader
+from tidegate.pipeline import Pipeline
 
 
 class Unreadable(Exception):
@@ -92,3 +93,42 @@ def test_a_sink_that_only_returns_a_generator_ends_the_run_instead_of_settling_w
     outcome = round_.outcome(0.0, has_resources=False)
     assert "returned the generator made" in str(outcome.broken)
     assert outcome.partitions[0].position.mark == 0
+
+
+async def send(_value: object) -> None: ...
+
+
+def hand_on(value: object) -> object:
+    return send(value)
+
+
+class Drop:
+    """Drops the first records: what is looked at must be the first that reaches the sink, not the first of a round."""
+
+    def __call__(self, value: bytes) -> bool:
+        return value == b"2"
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda source: source.filter(Drop()).sink(hand_on),
+        lambda source: source.sink(hand_on, when=Drop()),
+        lambda source: source.filter(Drop()).sink(lambda value: made([value])),
+        lambda source: source.filter(Drop()).map(hand_on).sink(repr),
+        lambda source: source.filter(Drop()).sink(repr).sink(hand_on),
+        lambda source: source.filter(Drop()).sink(repr).sink(hand_on, when=Drop()),
+        lambda source: source.flat_map(lambda value: [value] * int(value)).sink(hand_on),
+    ],
+    ids=["filter", "when", "generator", "value", "second of two", "second of two with when", "children"],
+)
+@pytest.mark.parametrize("row", [(), (tg.skip(),)], ids=["stop", "skip"])
+def test_a_sink_that_is_never_run_ends_the_run_though_the_first_records_did_not_reach_it(
+    shape: Callable[[Pipeline], Pipeline], row: tuple[object, ...]
+) -> None:
+    pipeline = shape(tg.from_kafka("t", group="g"))
+    round_ = a_round(pipeline.on_error(*row) if row else pipeline, Memory(0, 1, 2, 3), 0)
+    round_.work_through()
+    outcome = round_.outcome(0.0, has_resources=False)
+    assert "which would never be awaited" in str(outcome.broken) or "whose work nobody" in str(outcome.broken)
+    assert outcome.partitions[0].position.mark <= 2

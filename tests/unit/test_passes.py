@@ -8,7 +8,7 @@ from typing import cast
 from tests.unit.test_dead_letters import LETTER
 from tidegate.context import Message
 from tidegate.copies import Copy, Origin, failed_again, read_headers
-from tidegate.engine.fates import Attempt
+from tidegate.engine.attempts import LONGEST_PASS_ID, Attempt
 from tidegate.ops.dead_letters import FoundLetter
 from tidegate.ops.redrive_writer import headers_back
 
@@ -36,3 +36,18 @@ def test_a_letter_that_is_sent_once_more_is_no_known_pass() -> None:
 
     first = pass_of(was_redriven=False)
     assert (first, first == pass_of(was_redriven=True)) == (pass_of(was_redriven=False), False)
+
+
+def test_a_pass_has_a_short_name_whatever_somebody_wrote_into_the_topic() -> None:
+    """A database's index takes 2,700 bytes."""
+
+    def pass_of(stable_id: str) -> str:
+        found = Attempt(NOTHING, replace(copy_of(1_000), stable_id=stable_id)).pass_id
+        assert found is not None
+        return found
+
+    names = [pass_of("ü" * 5_000), pass_of("ü" * 5_001), pass_of("\ud800" * 5_000)]
+    assert max(map(len, names)) <= LONGEST_PASS_ID
+    assert len(set(names)) == 3
+    longest = f"{'g' * 240}:{'t' * 249}:100000:{2**63}/12/3"
+    assert pass_of(longest).startswith(longest), "ours stays readable"

@@ -9,7 +9,7 @@ import pytest
 
 import tidegate as tg
 from tests.unit.test_lonely_rounds import PLACE, Written
-from tidegate.engine.fates import Attempt
+from tidegate.engine.attempts import Attempt
 from tidegate.engine.pool import Ended, Job, LoopPool
 from tidegate.errors import TimedOut
 
@@ -48,3 +48,30 @@ def test_sinks_that_hang_take_no_thread_from_sound_records_and_end_their_worker(
     finally:
         go_on.set()
         pool.close()
+
+
+def test_a_sink_that_no_thread_can_be_started_for_fails_its_record_and_is_never_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    got: list[object] = []
+    start, is_short = threading.Thread.start, [True]
+
+    def start_if_there_is_room(thread: threading.Thread) -> None:
+        if is_short[0] and thread.name.startswith("tidegate-plain"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_if_there_is_room)
+    pool = LoopPool(tg.from_kafka("t", group="g").map(look_up).sink(got.append).parallel(4, order="none").plan(), "g")
+    pool.begin_round(10.0)
+    try:
+        ended = []
+        for at in range(3):
+            is_short[0] = at < 2  # for the third one there is room: its thread meets what was queued for the others
+            pool.submit(Job([Attempt(Written(at))], [(PLACE, at)]))
+            ended += [one for job in pool.ended(10.0) for one in job.ended]
+    finally:
+        pool.close()
+    assert [type(one.error) for one in ended] == [RuntimeError, RuntimeError, type(None)]
+    assert got == [b"2"]
+    assert not pool.has_stuck_thread

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.hygiene import processes_with
 from tests.support import is_alive, wait_until
 from tidegate.errors import Unavailable
 from tidegate.testing import Program, Switch
@@ -30,6 +32,36 @@ def test_what_a_program_started_is_found_and_killed_after_its_death_too(tmp_path
     program.kill_all()
     assert not is_alive(orphan)
     assert program.processes() == []
+
+
+RUN_OF_TESTS = """
+import os, sys, time
+from pathlib import Path
+from tidegate.testing import Program
+DEAF = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
+ALONE = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {DEAF!r}], start_new_session=True); "
+program = Program([sys.executable, "-c", ALONE + "time.sleep(60)"], Path.cwd(), dict(os.environ))
+while not (Path.cwd() / "out").read_text():
+    time.sleep(0.05)
+mark = [one for one in Path(f"/proc/{program.pid}/environ").read_text().split(chr(0)) if one.startswith("TEST_RUN_OF=")]
+print(mark[0].partition("=")[2], flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "ended in good order"])
+def test_no_process_of_a_program_outlives_the_run_of_tests_that_started_it(tmp_path: Path, is_killed: bool) -> None:
+    code = RUN_OF_TESTS if is_killed else RUN_OF_TESTS.rpartition("time.sleep(60)")[0]
+    run = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    with run, run.stdout:
+        mark = run.stdout.readline().strip()
+        if is_killed:
+            started = processes_with("TEST_RUN_OF", mark)
+            assert len({os.getsid(pid) for pid in started}) == 2, "one of them has left the session of its program"
+            run.kill()
+        assert run.wait(20) == (-signal.SIGKILL if is_killed else 0)
+    wait_until(lambda: not processes_with("TEST_RUN_OF", mark), within=20, what="the end of all that it started")
 
 
 def test_a_program_on_a_full_disk_still_speaks(tmp_path: Path) -> None:

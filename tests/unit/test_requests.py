@@ -57,3 +57,27 @@ def test_what_was_moved_is_noted_while_the_rest_still_waits(asked: Asked) -> Non
     asked.look({A: number, B: 0})
 
     assert asked.open_moves() == {B}
+
+
+def test_a_rewind_that_is_begun_is_too_late_to_be_taken_back_and_is_told_as_done(asked: Asked) -> None:
+    number = asked.history.ask("c", "billing", {A: 50}, by="me")
+    asked.look({A: 0})
+    [rewind] = asked.posted
+    assert rewind.answer.set_running_or_notify_cancel()  # as the rewinder does
+    asked.history.withdraw("c", "billing", number)
+    asked.look({A: 0})
+    assert not rewind.answer.cancelled()
+    rewind.answer.set_result({A: 50})
+    asked.look({A: 0})
+
+    [row] = asked.history.offsets("c", "billing")
+    assert (row.replay, row.applied_at is None, row.withdrawn_at) == (number, False, None)
+
+
+def test_what_was_moved_is_told_though_it_was_taken_back_meanwhile_and_its_process_died(asked: Asked) -> None:
+    number = asked.history.ask("c", "billing", {A: 50}, by="me")
+    asked.history.withdraw("c", "billing", number)
+    asked.look({A: number})
+
+    [row] = asked.history.offsets("c", "billing")
+    assert (row.mark, row.applied_at is None, row.withdrawn_at) == (100, False, None)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable, Iterable
+from enum import Enum
+from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -123,7 +127,7 @@ def second(_value: object) -> None: ...
 
 
 class Table:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: object) -> None:
         self.name = name
 
     def __call__(self, value: object) -> None: ...
@@ -135,6 +139,68 @@ def test_sinks_without_a_name_of_their_own_are_told_apart_by_their_content() -> 
     by_object = Plan((), (Sink(Table("a")), Sink(Table("b"))))
     assert by_object.fingerprint != Plan((), by_object.sinks[::-1]).fingerprint
     assert by_object.fingerprint == Plan((), (Sink(Table("a")), Sink(Table("b")))).fingerprint
+
+
+class Writer:
+    def __init__(self, table: str) -> None:
+        self.table = table
+        self.on_error = self.write  # a circle must not matter
+
+    def write(self, _value: object) -> None: ...
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+def test_methods_are_told_apart_by_their_objects() -> None:
+    assert Plan((), (Sink(Writer("a").write),)).fingerprint != Plan((), (Sink(Writer("b").write),)).fingerprint
+    assert Plan((), (Sink(Writer("a").write),)).fingerprint == Plan((), (Sink(Writer("a").write),)).fingerprint
+
+
+def test_functions_of_one_name_are_told_apart_by_their_modules() -> None:
+    other = FunctionType(first.__code__, {}, "first")
+    other.__module__ = "elsewhere"
+    assert Plan((), (Sink(first),)).fingerprint != Plan((), (Sink(other),)).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(Colour.RED, Colour.BLUE), (("a", 1), ("a", 2)), (first, second), (Path("a"), Path("b"))],
+)
+def test_what_a_partial_holds_tells_sinks_apart_where_it_never_changes(one: object, other: object) -> None:
+    before = Plan((), (Sink(functools.partial(max, one)),))
+    assert before.fingerprint != Plan((), (Sink(functools.partial(max, other)),)).fingerprint
+    assert before.fingerprint == Plan((), (Sink(functools.partial(max, one)),)).fingerprint
+
+
+class Counting:
+    """Its text changes while it is used, and from process to process."""
+
+    def __init__(self) -> None:
+        self.seen = {f"{random.random()}"}
+
+    def __repr__(self) -> str:
+        return f"Counting({self.seen})"
+
+    def __call__(self, value: object) -> None:
+        self.seen.add(str(value))
+
+
+@pytest.mark.parametrize("make", [Counting, lambda: functools.partial(max, Counting()), lambda: Table(Counting())])
+def test_what_a_sink_gathers_while_it_is_used_does_not_make_it_another(
+    make: Callable[[], Callable[..., object]],
+) -> None:
+    assert Plan((), (Sink(make()),)).fingerprint == Plan((), (Sink(make()),)).fingerprint
+
+
+def test_a_plan_knows_its_sinks_as_they_were_before_they_were_used() -> None:
+    table = Table("a")
+    plan = Plan((), (Sink(table),))
+    before = plan.fingerprint
+    table.name = "b"
+    assert plan.fingerprint == before
 
 
 def into(table: str) -> Callable[[object], None]:

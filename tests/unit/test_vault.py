@@ -204,6 +204,33 @@ def test_what_lies_between_records_is_passed_with_the_marks_at_the_end() -> None
     scene.vault.close()
 
 
+def test_marks_that_move_without_an_effect_are_stored_though_another_partition_waits_and_the_round_goes_on() -> None:
+    shelf = Shelf()
+    scene = Scene(shelf)
+    scene.read((Q, 0), (Q, 1))
+    scene.put((Q, 1))  # it waits behind 0, and nothing of its partition can be sealed
+    wait_until(lambda: scene.vault.is_busy is False, within=10, what="the look at what waits")
+    scene.books.reach(P, 9)
+    wait_until(lambda: shelf.marks.get(P) == 9, within=20, what="the mark of P")
+    assert shelf.written == []
+    scene.put((Q, 0))
+    wait_until(lambda: shelf.marks.get(Q) == 2, within=20, what="the mark of Q")
+    assert shelf.written == ["1:0", "1:1"]
+    scene.vault.close()
+
+
+def test_the_end_of_a_round_stores_marks_that_moved_though_another_partition_waits() -> None:
+    shelf = Shelf()
+    scene = Scene(shelf)
+    scene.read((Q, 0), (Q, 1))
+    scene.put((Q, 1))
+    assert scene.drain() == []
+    scene.books.reach(P, 9)
+    assert scene.drain() == []
+    assert shelf.marks == {P: 9}
+    scene.vault.close()
+
+
 def test_a_gap_that_the_store_does_not_have_is_not_told_to_the_driver() -> None:
     shelf = Shelf(marks={P: 4})
     scene = Scene(shelf)

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from tidegate.engine.owned import Accepted, Mover, Owned
+from tidegate.engine.owned import Accepted, Life, Mover, Owned
 from tidegate.engine.spread import spread
 from tidegate.records import (
     Failure,
     Lease,
-    LeasedPartition,
     Limits,
     Outcome,
     Partition,
@@ -269,6 +268,16 @@ class Board:
         wanted = set(partitions)
         return [lease for lease in self._flying.values() if any(one.partition in wanted for one in lease.partitions)]
 
+    def blocking(self, partitions: Collection[Partition]) -> list[tuple[Lease, list[Partition]]]:
+        """Return the leases in flight that keep these where they stand: they hold them, or their lane."""
+        found = []
+        for lane, lease in self._flying.items():
+            held = {item.partition for item in lease.partitions}
+            still = [one for one in partitions if one in held or (one in self._owned and self._owned[one].lane == lane)]
+            if still:
+                found.append((lease, still))
+        return found
+
     # --- commits and results
 
     def uncommitted(self) -> dict[tuple[Partition, int], Position]:
@@ -301,14 +310,18 @@ class Board:
         """The marks of those that a round could move now: not failed, not waiting, not at the end of the run."""
         if self.is_paused or not self._most_lanes:
             return {}
+        # While a lane looks for a sink that is away it begins nothing else, and another worker would find no more.
+        kept = self.waiting | {one.lane for one in self._owned.values() if one.waits_for_its_sink}
         return {
             partition: one.position.mark
             for partition, one in self._owned.items()
-            if one.position is not None
-            and one.may_be_leased
-            and not one.waits_for_its_time
-            and one.lane not in self.waiting
+            if one.position is not None and one.may_be_leased and not one.waits_for_its_time and one.lane not in kept
         }
+
+    @property
+    def lives(self) -> dict[Partition, Life]:
+        """What tells of each partition that its lane lives."""
+        return {partition: life for partition, one in self._owned.items() if (life := one.life) is not None}
 
     def go_on_until(self, ends: Mapping[Partition, int]) -> None:
         """A run that is to end when caught up goes on, up to these ends."""
@@ -349,7 +362,7 @@ class Board:
         for one in chosen:
             one.last_round = number
         limits = self._limits_for(chosen, is_only=len(turns) == 1)
-        return Lease(lane, number, tuple(_lease_one(one, now) for one in chosen), limits, self._run)
+        return Lease(lane, number, tuple(one.leased(now) for one in chosen), limits, self._run)
 
     def _is_ready(self, one: Owned, busy: set[Partition]) -> bool:
         # Where users bound the records between two commits, the next round waits for the last one's commit; where
@@ -385,10 +398,3 @@ class Board:
         owned.position = item.position
         if item.position.mark > before.mark:
             owned.get_over_deaths(is_final=is_final)
-
-
-def _lease_one(owned: Owned, now: float) -> LeasedPartition:
-    if owned.position is None:
-        raise ValueError(f"{owned.partition} has no mark yet")  # may_be_leased asks for one
-    still_open = tuple(replace(one, wait=max(0.0, one.wait - (now - owned.told_at))) for one in owned.open)
-    return LeasedPartition(owned.partition, owned.epoch, owned.position, owned.until, still_open)

@@ -254,17 +254,20 @@ class Books:
             self.is_closed = True
             return True
 
-    def report(self, message: Message | None, lost: dict[Partition, int]) -> Outcome | None:
-        """What is settled by now, with this record in hand; None if nothing has changed since the last report."""
+    def report(self, message: Message | None, lost: dict[Partition, int], spent: int = 0) -> Outcome | None:
+        """What is settled by now, with this record in hand; None if nothing has changed since the last report.
+
+        `spent`: permits that were used. Who is not told of them gives no more, until a record that was begun has ended.
+        """
         with self._lock:
             if not self.is_closed:
                 self._book_up_to(message)
             outcome = self._outcome(lost)
         # Waits shrink by themselves: that is no news.
         news = [(one.position, one.failure, len(one.open), one.parked is None) for one in outcome.partitions]
-        if (news, outcome.counts) == self._reported:
+        if (news, outcome.counts, spent) == self._reported:
             return None
-        self._reported = (news, outcome.counts)
+        self._reported = (news, outcome.counts, spent)
         self._reports += 1
         return replace(outcome, number=self._reports)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from tidegate.engine.control import RunStatus
@@ -17,7 +17,7 @@ from tidegate.engine.rewinder import RewindAsked
 from tidegate.engine.tally import SeenMishap
 from tidegate.errors import TidegateError
 from tidegate.history.chosen import chosen_history
-from tidegate.history.rows import FailureRow, MarkRow, Request, RunRow
+from tidegate.history.rows import FailureRow, MarkRow, RunRow
 from tidegate.history.store import History
 from tidegate.history.writer import HistoryWriter
 from tidegate.kafka.admin import Admin
@@ -50,6 +50,8 @@ class Chronicle:
         self._mishaps_noted = 0
         self._status: RunStatus | None = None
         self._asked: dict[int, RewindAsked] = {}
+        self._known_replays: dict[Partition, int] = {}
+        """Rewinds that were applied, as the history knows."""
         self._ending = threading.Event()
         self._looker = threading.Thread(target=self._look_out, name="requests", daemon=True)
 
@@ -106,7 +108,7 @@ class Chronicle:
         for partition, request in found.items():
             if request.replay > replays[partition]:
                 wanted[request.replay][partition] = request.mark
-        self._note_done(status, found, replays)
+        self._note_done(status)
         self._take_back({request.replay for request in found.values()})
         for replay, moves in sorted(wanted.items()):
             if replay not in self._asked:
@@ -125,23 +127,27 @@ class Chronicle:
                     logger.warning("%s", error, extra={"action": "rewind_refused"})
 
     def _take_back(self, waiting: Collection[int]) -> None:
-        """What is asked for no longer is not begun: whoever asked was told that it was taken back."""
+        """What is asked for no longer is not begun: whoever asked was told that it was taken back.
+
+        What is begun already cannot be cancelled: it is done, and the history is told so.
+        """
         for replay in [number for number in self._asked if number not in waiting]:
             if self._asked[replay].answer.cancel():
                 del self._asked[replay]
 
-    def _note_done(
-        self, status: RunStatus, found: Mapping[Partition, Request], replays: Mapping[Partition, int]
-    ) -> None:
-        """A request whose number the commit has already was applied, though others of it still wait to be moved.
+    def _note_done(self, status: RunStatus) -> None:
+        """A request whose number the commit has was applied, whatever the history says of it.
 
-        Or by somebody who could not say so any more.
+        Others of it may wait to be moved; who moved it could not say so any more; or it was taken back while its
+        answer was on the way.
         """
-        marks = {one.partition: one.mark for one in status.partitions}
-        for partition, request in found.items():
-            mark = marks.get(partition)
-            if mark is not None and request.replay <= replays[partition]:
-                self._history.applied(self._cluster, status.group, request.replay, {partition: mark})
+        moved: dict[int, dict[Partition, int]] = defaultdict(dict)
+        for one in status.partitions:
+            if one.mark is not None and one.replay and self._known_replays.get(one.partition) != one.replay:
+                moved[one.replay][one.partition] = one.mark
+        for replay, marks in moved.items():
+            self._history.applied(self._cluster, status.group, replay, marks)
+            self._known_replays |= dict.fromkeys(marks, replay)
 
 
 def open_chronicle(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -24,6 +24,7 @@ from tidegate.engine.events import Event, Events, Helpers, RoundReported
 from tidegate.engine.finish import EndsFound
 from tidegate.engine.lanes import Lanes, RoundEnded
 from tidegate.engine.lookout import Looked, Sight
+from tidegate.engine.lost import Loss
 from tidegate.engine.marks import MarksFound
 from tidegate.engine.owned import Accepted
 from tidegate.engine.rewinder import MovesReady, RewindAsked
@@ -119,8 +120,7 @@ class Driver:
         self._helpers.rewinder.turn(member)
         self._marks.ask(member)
         self._lookout.look(self._board)
-        if self._helpers.clock is not None:
-            self._helpers.clock.look()
+        self._helpers.look_at_the_clock()
         self._tally.tell(self._board.owned)
         self._tell_state("starting" if not self._has_joined else "paused" if self._board.is_paused else "running")
 
@@ -174,22 +174,27 @@ class Driver:
         self._lanes.tick(self._tally.proofs)
         purse, clock = self._helpers.purse, self._helpers.clock
         # A plain round without a permit would only cost a job.
-        for lease in self._board.leases(now) if purse is None or purse.has_some(now) or self._lanes.is_live else ():
+        leases = self._board.leases(now) if purse is None or purse.has_some(now) or self._lanes.is_live else []
+        for lease in leases if purse is None else purse.in_turn(leases):
             known = replace(lease, proofs=self._tally.proofs(), broker_ms=None if clock is None else clock.now_ms)
-            if self._backer is not None:
-                known = replace(known, backing=self._backer.backing(lease, self._member))
-            self._lanes.start(known if purse is None else replace(known, permits=purse.open(lease.round, now)))
-        if purse is not None and (permits := purse.top_up(now)):
-            self._lanes.grant(permits)
+            permits = None if purse is None else purse.open(lease.lane, lease.round, now)
+            backing = None if self._backer is None else self._backer.backing(lease, self._member)
+            self._lanes.start(replace(known, permits=permits, backing=backing))
+        if purse is not None and (more := purse.top_up(now)):
+            self._lanes.grant(more)
         for lease in self._board.kept_waiting():
             self._lanes.finish(lease)
 
     # --- where partitions stand, and what stands still
 
     def _place(self, answer: MarksFound) -> None:
-        """Take the marks that were read; what they show to be gone is counted, or ends the run."""
+        """Take the marks that were read."""
+        self._count_lost(lambda: self._marks.place(answer, self._member))
+
+    def _count_lost(self, find: Callable[[], Iterable[Loss]]) -> None:
+        """Count what is gone, or end the run with it."""
         try:
-            for loss in self._marks.place(answer, self._member):
+            for loss in find():
                 self._tally.lose(loss)
         except TidegateError as error:
             self._end_with(error)
@@ -197,11 +202,7 @@ class Driver:
     def _heed(self, sight: Sight) -> None:
         """Look at a topic that was made anew before it is leased again; follow a pattern's topics."""
         self._marks.note_ends(sight)
-        try:
-            for loss in self._helpers.finish.heed(sight.ends, self._board):
-                self._tally.lose(loss)
-        except TidegateError as error:
-            self._end_with(error)
+        self._count_lost(lambda: self._helpers.finish.heed(sight.ends, self._board))
         change = self._lookout.compare(sight)
         self._marks.doubt(one for one in list(self._board.owned) if one.topic in change.anew)
         missed = [one for one in change.gone if self._source.pattern is None or self._topics.is_own(one)]
@@ -210,27 +211,24 @@ class Driver:
         elif change.gone or change.found:
             self._has_new_list = True
             self._forget([one for one in self._board.owned if one.topic in change.gone])
-            for loss in self._marks.leave(change.gone):
-                self._tally.lose(loss)
+            self._count_lost(lambda: self._marks.leave(change.gone))
 
     def _follow_pattern(self, member: Member) -> None:
         """Subscribe to the list as it is now; what stays on it keeps flowing. Never from inside a callback."""
         if not self._has_new_list or not self._topics.names:
             return
         self._has_new_list = False
-        names = ", ".join(self._topics.names)
         means = "the pattern means" if self._source.pattern is not None else "it reads"
-        logger.info("%s %s now", means, names, extra={"action": "expanded"})
+        logger.info("%s %s now", means, ", ".join(self._topics.names), extra={"action": "expanded"})
         member.join(self._topics.names)
 
     def _judge(self, looked: Looked) -> None:
         """Replace the lane of a stalled partition; end if that did not help."""
-        sight = self._lookout.take(looked)
-        if sight is not None:
+        if (sight := self._lookout.take(looked)) is not None:
             self._heed(sight)
-        verdicts = self._lookout.judge(sight, self._board)
-        for lease in self._board.flying(verdicts.replace):
-            logger.warning(replaced(lease, verdicts.replace), extra={"action": "lane_replaced"})
+        verdicts = self._lookout.judge(sight, self._board, self._helpers.turn_seconds)
+        for lease, still in self._board.blocking(verdicts.replace):
+            logger.warning(replaced(lease, still), extra={"action": "lane_replaced"})
             self._cancel(lease)
         if verdicts.hopeless:
             self._end_with(stalled(verdicts.hopeless, self._board.flying()))
@@ -244,8 +242,7 @@ class Driver:
             return
         self._cancelled.drop(lease.lane)
         self._tally.count(outcome, is_final=True)
-        if self._helpers.purse is not None:
-            self._helpers.purse.close(lease.round, outcome.spent)
+        self._helpers.note_spent(lease.round, outcome.spent, is_over=True)
         self._births.went_well()
         self._take_in(self._board.accept(outcome, self._now()))
         if outcome.broken is not None:
@@ -261,8 +258,7 @@ class Driver:
         accepted = self._board.hear(report, self._now())
         if accepted is not None:
             self._tally.count(report, is_final=False)
-            if self._helpers.purse is not None:
-                self._helpers.purse.note_spent(report.round, report.spent)
+            self._helpers.note_spent(report.round, report.spent, is_over=False)
             self._take_in(accepted)
 
     def _take_in(self, accepted: Accepted) -> None:
@@ -277,8 +273,7 @@ class Driver:
 
     def _end_badly(self, lease: Lease, error: Exception | None) -> None:
         """A round ended without an outcome. Where it commits by itself, it is shut out first: it may still run."""
-        if self._helpers.purse is not None:
-            self._helpers.purse.close(lease.round, None)
+        self._helpers.note_spent(lease.round, None, is_over=True)
         if self._backer is not None and self._backer.in_transactions:
             self._backer.shut_out(lease, error)
         else:
@@ -398,8 +393,8 @@ class Driver:
             self._cancel(lease)
         unfinished = tuple(item.partition for lease in flying for item in lease.partitions)
         logger.warning("not finished in time: %s", names(unfinished), extra={"action": "cancelled"})
-        deadline = self._now() + ZOMBIE_SECONDS
-        while self._now() < deadline:
+        dead_at = self._now() + ZOMBIE_SECONDS
+        while self._now() < dead_at:
             self._take_events(TURN_SECONDS)
             self._lease()
         return unfinished

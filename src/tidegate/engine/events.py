@@ -45,6 +45,25 @@ class Helpers:
     backer: Backer | None = None
     """None where the driver alone stores marks."""
 
+    @property
+    def turn_seconds(self) -> float:
+        """How long a lane may have to wait until it may begin a record."""
+        return 0.0 if self.purse is None else self.purse.turn_seconds
+
+    def look_at_the_clock(self) -> None:
+        """Ask for the broker's time, if it is time to."""
+        if self.clock is not None:
+            self.clock.look()
+
+    def note_spent(self, round_number: int, spent: int | None, *, is_over: bool) -> None:
+        """A round tells how many permits it has used; None: it is over, and did not tell."""
+        if self.purse is None:
+            return
+        if is_over:
+            self.purse.close(round_number, spent)
+        elif spent is not None:
+            self.purse.note_spent(round_number, spent)
+
     def close(self) -> None:
         """Ask no more."""
         for one in (self.marks, self.lookout, self.finish, self.rewinder, self.clock, self.backer):

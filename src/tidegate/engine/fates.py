@@ -8,11 +8,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.context import Message
 from tidegate.copies import Copy, is_note, read_headers
+from tidegate.engine.attempts import Attempt
 from tidegate.engine.books import Books, Note, place
 from tidegate.engine.copying import Copier, Failed, may_pass
 from tidegate.engine.failure import failure_at, failure_of, say_where
@@ -29,9 +30,7 @@ from tidegate.records import Done, Failure, Lease, Partition, Tries
 from tidegate.steps import Plan
 from tidegate.store import Store
 
-COPY_AGAIN_SECONDS = 1.0
-STORE_AGAIN_SECONDS = 1.0
-CLOCK_AGAIN_SECONDS = 1.0
+COPY_AGAIN_SECONDS = STORE_AGAIN_SECONDS = CLOCK_AGAIN_SECONDS = 1.0
 WRONG_CLOCK_SECONDS = 3600.0
 """A copy from further in the broker's future was written by a clock that was wrong: it would wait for years.
 
@@ -59,41 +58,6 @@ class Tools:
     """Records per second, where a lease carries permits."""
     store: Store | None = None
     """None where sinks have their effect when they are called."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A record that may run now."""
-
-    message: Message
-    copy: Copy | None = None
-    """What its headers say, where it comes from a topic of the group's own."""
-    done: Done = frozenset()
-    """Children and sinks that have it already."""
-    note: Note | None = None
-
-    @property
-    def tries(self) -> Tries:
-        """What it has been through in this place."""
-        return Tries() if self.note is None else self.note.tries
-
-    @property
-    def pass_id(self) -> str | None:
-        """Names this pass of a record that comes from a topic of the group's own, in every repeat of it alike.
-
-        When it failed first tells it from another record in that place (the topic was made anew), and from the same
-        one that runs again since somebody moved the group with other tools.
-        """
-        copy = self.copy
-        if copy is None:
-            return None
-        named = f"{copy.stable_id}#{copy.attempt}.{copy.redrives}.{copy.replay}.{copy.first_failed_at_ms}"
-        return named.replace("\0", "\\0")  # anybody may write to the topic, and no database takes that in a text
-
-    @property
-    def number(self) -> int:
-        """Which attempt this is, all passes together."""
-        return 1 + self.tries.failed + (0 if self.copy is None else self.copy.attempt)
 
 
 class Fates:
@@ -124,15 +88,20 @@ class Fates:
         note = self._books.note_for(partition, record_offset)
         if self._has_to_wait(message, partition, note, is_next=is_next):
             return None
-        copy = read_headers(readable_headers(message)) if partition.topic in self.own else None
+        copy = self._copy(message, partition) if partition.topic in self.own else None
         done = self._books.ledgers[partition].done(record_offset)
-        if copy is not None and copy.sinks == self._tools.plan.fingerprint:
+        if copy is not None and copy.done and copy.sinks == self._tools.plan.fingerprint:
             done |= copy.done
         attempt = Attempt(message, copy, done, note)
         if note is None or note.failure is None:
             return attempt
         self._go_on_with(attempt, note, note.failure)
         return None
+
+    def _copy(self, message: Message, partition: Partition) -> Copy | None:
+        """Return what a copy's headers say; where its own topic was rewound, its passes are new ones."""
+        copy, replay = read_headers(readable_headers(message)), self._books.replay(partition)
+        return copy if copy is None or replay <= copy.replay else replace(copy, replay=replay)
 
     def _is_over(self, message: Message, partition: Partition) -> bool:
         """Whether nothing is to be done for a record: its partition has failed, it is settled, or it is none."""
@@ -195,7 +164,10 @@ class Fates:
 
     def succeeded(self, attempt: Attempt, done: Done, *, took_effect: bool, outputs: list[Any]) -> None:
         """A record is through its sinks; `took_effect`: a sink really took it, no filter dropped it."""
-        self._settle(attempt, _SETTLED, outputs, attempt.done | done)
+        if self.vault is None:
+            self._books.settle(attempt.message, _SETTLED)
+        else:
+            self._settle(attempt, _SETTLED, outputs, attempt.done | done)
         if took_effect:
             self.holding.end()
 
@@ -394,9 +366,3 @@ def _homes(lease: Lease, tools: Tools) -> dict[Partition, Home]:
         item.partition: Home(tools.group, ids.get(item.partition, ""), item.partition.number, sinks)
         for item in lease.partitions
     }
-
-
-def timed_out(attempt: Attempt, attempt_seconds: float) -> Note:
-    """Return what is noted of a record whose attempt takes too long: the next round decides about it."""
-    error = TimedOut(f"one attempt took longer than timeout={attempt_seconds:g}s")
-    return Note(attempt.tries, 0.0, failure=failure_of(attempt.message, error, attempt.tries.failed + 1))

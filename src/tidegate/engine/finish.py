@@ -2,7 +2,8 @@
 
 The ends of the sources are read once, at the start. What is ours is reached when it is settled and committed; what is
 not, when the group's commits are there, whoever made them. Then the ends of the retry and redrive topics are read, and
-again, until a pass finds them reached: what a pass wrote there, the next one waits for.
+again, until a pass finds them reached: what a pass wrote there, the next one waits for. Copies that wait in an outbox
+are sent before: nobody else may be there to do it.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from tidegate.engine.board import Board
 from tidegate.engine.lost import Loss, Policy
 from tidegate.engine.topics import Topics
 from tidegate.engine.wording import names
-from tidegate.errors import RecordsLost, TidegateError
+from tidegate.errors import BrokerRefused, RecordsLost, TidegateError
 from tidegate.records import Commit, Partition
 
 logger = logging.getLogger("tidegate.finish")
 
 Committed = Callable[[list[Partition]], Mapping[Partition, Commit]]
 Ends = Callable[[list[Partition]], Mapping[Partition, int]]
+Deliver = Callable[[], int]
 
 AGAIN_SECONDS = 1.0
 TELL_SECONDS = 30.0
@@ -67,6 +69,10 @@ class Stand:
     reached: frozenset[Partition]
     """Partitions that were not ours, and as far as they are to go."""
     retry_ends: Mapping[Partition, int]
+    unsent: int = 0
+    """Copies of the group that are on their way to Kafka still."""
+    refused: BrokerRefused | None = None
+    """Why Kafka will never take one of them."""
 
 
 @dataclass(frozen=True)
@@ -86,28 +92,38 @@ class Finish:
         goal: Goal,
         post: Callable[[EndsFound], None],
         beside: Beside = THIS_MACHINE,
+        deliver: Deliver | None = None,
     ) -> None:
-        """`committed`: what the group has committed for these partitions; `ends`: where their logs end."""
+        """`committed`: what the group has committed for these partitions; `ends`: where their logs end.
+
+        `deliver`: sends copies that wait in an outbox, and tells how many are left; None where there is no outbox.
+        """
         self._now = beside.now
-        self._committed, self._ends = committed, ends
+        self._committed, self._ends, self._deliver = committed, ends, deliver
         self._goal = goal
         self._post = post
         self._asker = beside.open_asker("finish")
         self._is_asking = False
         self._is_over = False
+        self._hopeless: BrokerRefused | None = None
         self._not_before = 0.0
         self._told_at = self._now()
         self._short: dict[Partition, tuple[int, float]] = {}
         """Partitions that are at the end of a log that was longer: where it ends, and since when."""
 
     def is_over(self, board: Board) -> bool:
-        """Whether everything is settled and committed, what came into the retry topics meanwhile too."""
+        """Whether everything is settled and committed, what came into the retry topics meanwhile too.
+
+        Raises an error if a copy waits that Kafka will never take.
+        """
+        if self._hopeless is not None:
+            raise self._hopeless
         if not board.has_caught_up:
             self._is_over = False
             return False
         others, retries = self._goal.others(board.owned), self._goal.retries
         # A process that owns nothing knows nothing: it may be new, or its partitions were given to somebody else.
-        if self._is_over or not (others or retries):
+        if self._is_over or not (others or retries or self._deliver):
             return True
         if not self._is_asking and self._now() >= self._not_before:
             self._is_asking = True
@@ -122,14 +138,19 @@ class Finish:
         try:
             found = ends.found.result()
         except TidegateError as error:
-            logger.debug("where the group stands is unknown: %s", error, extra={"action": "ends_unknown"})
+            self._tell("whether the run has caught up cannot be asked: %s", error.happened)
             return
+        self._hopeless = found.refused
         board.go_on_until(found.retry_ends)
         # Asked anew, since partitions may have gone in between: of those nothing was asked.
         missing = [one for one in self._goal.others(board.owned) if one not in found.reached]
-        self._is_over = board.has_caught_up and not missing
+        self._is_over = board.has_caught_up and not missing and not found.unsent and found.refused is None
         if board.has_caught_up and missing:
-            self._tell(missing)
+            self._tell(
+                "caught up but for %s, which the group has not given to this process: it waits for them", names(missing)
+            )
+        elif board.has_caught_up and found.unsent:
+            self._tell("caught up but for copies in the outbox, which Kafka has not taken yet: %s", str(found.unsent))
 
     def heed(self, ends: Mapping[Partition, int], board: Board) -> list[Loss]:
         """Return what is gone where a log has lost its tail, as after an unclean election; raise where that is to stop.
@@ -158,23 +179,23 @@ class Finish:
         self._asker.shutdown(wait=False)
 
     def _look(self, others: list[Partition], retries: list[Partition]) -> Stand:
-        """Ask for the commits first, then for the ends.
+        """Ask for the commits first, then send what waits to be sent, then ask for the ends.
 
         Otherwise: the retry topics are read as reached; a record of another process fails, its copy is written, it is
         committed; we read that commit, and leave with the copy unread.
         """
-        committed = self._committed(others)
-        ends = self._ends([*{*others, *retries}])
+        committed = self._committed(others) if others else {}
+        try:
+            unsent = self._deliver() if self._deliver is not None else 0
+        except BrokerRefused as error:
+            return Stand(frozenset(), {}, refused=error)
+        ends = self._ends([*{*others, *retries}]) if others or retries else {}
         marks = {one: committed[one].mark if one in committed else 0 for one in others}
         reached = frozenset(one for one, mark in marks.items() if mark >= self._goal.end(one, ends[one]))
-        return Stand(reached, {one: ends[one] for one in retries})
+        return Stand(reached, {one: ends[one] for one in retries}, unsent)
 
-    def _tell(self, missing: list[Partition]) -> None:
+    def _tell(self, what: str, about: str) -> None:
         if self._now() - self._told_at < TELL_SECONDS:
             return
         self._told_at = self._now()
-        logger.info(
-            "caught up but for %s, which the group has not given to this process: it waits for them",
-            names(missing),
-            extra={"action": "finish_waits"},
-        )
+        logger.info(what, about, extra={"action": "finish_waits"})

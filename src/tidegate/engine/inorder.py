@@ -10,8 +10,9 @@ import time
 from typing import Any
 
 from tidegate.context import Hand, Message
+from tidegate.engine.attempts import Attempt, timed_out
 from tidegate.engine.books import Books, place
-from tidegate.engine.fates import Attempt, Tools, timed_out
+from tidegate.engine.fates import Tools
 from tidegate.engine.vault import Pending, Vault
 from tidegate.engine.work import Work
 from tidegate.errors import NeverAwaited
@@ -31,8 +32,6 @@ class InOrder(Work):
         super().__init__(lease, tools, reader, books, self._runner.taken)
         self._hand = hand
         self._stopwatch = _Stopwatch()
-        self._has_run = False
-        """The first record of a round is run noting, which shows what a plain run does not look for."""
 
     @property
     def is_busy(self) -> bool:
@@ -57,13 +56,15 @@ class InOrder(Work):
         is_paced = self.turnstile is not None
         at = 0
         while at < len(batch) and self._may_begin():
-            is_known = self._has_run and not (has_own or is_paced or fates.waiting or books.failures)
+            is_known = not (has_own or is_paced or fates.waiting or books.failures)
             if not is_known or self.holding.is_probing or books.needs_look:
                 books.pass_one(at + 1)
                 attempt = fates.look_at(batch[at])
                 at += 1
                 if attempt is not None:
                     self._attempt(attempt)
+                else:
+                    self._begin_nothing()
                 continue
             if self._vault is None:
                 count, error = self._run_on(batch, at)
@@ -74,6 +75,8 @@ class InOrder(Work):
                 count, error = self._run_for_store(batch, at, self._vault)
                 at += count
                 self._hand.message = None
+            if isinstance(error, NeverAwaited):
+                raise error  # no record is to blame: the pipeline itself cannot work
             if error is not None and not books.is_closed:
                 books.pass_one(at + 1)
                 self._fail(Attempt(batch[at]), error, noting=self._runner.tracks_progress)
@@ -102,7 +105,7 @@ class InOrder(Work):
     def _run_for_store(self, batch: list[Message], start: int, vault: Vault) -> tuple[int, BaseException | None]:
         """The same where a store takes what the sinks make of a record: lots of records go there together."""
         run, hand, now = self._runner.run, self._hand, time.monotonic
-        tracks_progress = self._runner.tracks_progress
+        has_others = self._runner.has_others
         self._runner.resume(frozenset())
         handled, lot = 0, []
         goes_at = now() + LOT_SECONDS
@@ -116,7 +119,7 @@ class InOrder(Work):
                 hand.outputs = outputs
                 run(message.value())
                 pending = Pending(outputs, message)
-                if tracks_progress:  # other sinks have it, whatever the store says
+                if has_others:  # they have it, whatever the store says
                     pending.done = self._runner.done
                 lot.append(pending)
                 handled += 1
@@ -139,7 +142,6 @@ class InOrder(Work):
         self._backlog = rest + self._backlog
 
     def _attempt(self, attempt: Attempt) -> None:
-        self._has_run = True
         self._hand.copy, self._hand.attempt = attempt.copy, attempt.number
         self._runner.resume(attempt.done)
         self._hand.message, self._hand.outputs = attempt.message, []

@@ -89,10 +89,11 @@ class Lookout:
             logger.debug("the topics cannot be asked for: %s", error, extra={"action": "ends_unknown"})
             return None
 
-    def judge(self, sight: Sight | None, board: Board) -> Verdicts:
-        """Return what stands still."""
+    def judge(self, sight: Sight | None, board: Board, turn_seconds: float = 0.0) -> Verdicts:
+        """Return what stands still; `turn_seconds`: how long a lane may have to wait for its turn to begin a record."""
         self.ends = self.ends if sight is None else sight.ends
-        return self._watchdog.look(board.workable_marks, {} if sight is None else sight.ends, self._now())
+        ends = {} if sight is None else sight.ends
+        return self._watchdog.look(board.workable_marks, ends, self._now(), board.lives, turn_seconds)
 
     @property
     def standing(self) -> Mapping[Partition, float]:

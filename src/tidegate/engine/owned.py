@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
-from tidegate.records import Failure, Open, Partition, Position, Tries
+from tidegate.records import Failure, LeasedPartition, Open, Partition, Position, Tries
 
 Mover = Literal["lost", "rewind"]
 """Who lets a partition go on elsewhere than at its mark."""
@@ -13,6 +13,18 @@ Mover = Literal["lost", "rewind"]
 DEAD_ROUNDS_BEFORE_CARE = 2
 DEAD_ROUNDS_ALONE = 2
 CAREFUL_NO_MORE = 4096
+
+
+class Life(NamedTuple):
+    """What tells of a partition that its lane does something for it."""
+
+    lane: int | None
+    mark: int
+    ahead: tuple[tuple[int, int], ...] = ()
+
+    def has_gone_on(self, since: Life) -> bool:
+        """Whether something of it was settled since then."""
+        return (self.mark, self.ahead) != (since.mark, since.ahead)
 
 
 @dataclass
@@ -73,6 +85,23 @@ class Owned:
     def waits_for_its_time(self) -> bool:
         """Whether it stands still for a reason that is known: a record will be tried again, or is not due."""
         return bool(self.open) or self.parked_until is not None
+
+    @property
+    def waits_for_its_sink(self) -> bool:
+        """Whether a record of it found a sink away: what shares its lane waits with it, for as long as that takes."""
+        return any(one.tries.unavailable for one in self.open)
+
+    @property
+    def life(self) -> Life | None:
+        """What tells that its lane lives; None where its mark is not known yet."""
+        return None if self.position is None else Life(self.lane, self.position.mark, self.position.ahead)
+
+    def leased(self, now: float) -> LeasedPartition:
+        """Return it as a round gets it. Its mark must be known: `may_be_leased` asks for one."""
+        if self.position is None:
+            raise ValueError(f"{self.partition} has no mark yet")
+        still_open = tuple(replace(one, wait=max(0.0, one.wait - (now - self.told_at))) for one in self.open)
+        return LeasedPartition(self.partition, self.epoch, self.position, self.until, still_open)
 
     # --- a record that kills its worker
 

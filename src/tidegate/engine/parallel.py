@@ -10,8 +10,9 @@ import contextlib
 import time
 
 from tidegate.context import Message
+from tidegate.engine.attempts import Attempt, timed_out
 from tidegate.engine.books import Books, place
-from tidegate.engine.fates import Attempt, Tools, timed_out
+from tidegate.engine.fates import Tools
 from tidegate.engine.pool import Job, Pool
 from tidegate.engine.waiting import Queue
 from tidegate.engine.work import Work
@@ -53,6 +54,8 @@ class Parallel(Work):
             at += 1
             if attempt is not None:
                 self._form(attempt)
+            else:
+                self._begin_nothing()
             if self.holding.is_probing and self._running:
                 break  # one record looks for the sink, not as many as there is room for
         self._backlog = batch[at:] + self._backlog
@@ -150,17 +153,19 @@ class Parallel(Work):
         ended = [job for job in found if job in self._running]  # one that was given up may still end
         for job in ended:  # first: whatever becomes of one of them, nobody waits for the others again
             del self._running[job]
-        for job in ended:
-            self._book(job)
+        misused = [error for job in ended if (error := self._book(job)) is not None]
+        if misused:
+            raise misused[0]  # no record is to blame: the pipeline itself cannot work
         if self._pool.has_stuck_thread:
             self.is_stopping, self.is_healthy = True, False
         self._give_up_late()
 
-    def _book(self, job: Job) -> None:
+    def _book(self, job: Job) -> NeverAwaited | None:
+        """Book how the records of a job ended; return the error that ends the run instead of failing one of them."""
         waiting = self.fates.waiting
         misused = next((one.error for one in job.ended if isinstance(one.error, NeverAwaited)), None)
         if misused is not None:
-            raise misused  # no record is to blame: the pipeline itself cannot work
+            return misused
         # Last to first: each is put before those that wait, so that they stand there in their old order.
         for ended, queue in reversed(list(zip(job.ended, job.queues, strict=True))):
             if not ended.is_begun:
@@ -172,6 +177,7 @@ class Parallel(Work):
                 self.fates.succeeded(ended.attempt, ended.done, took_effect=ended.took_effect, outputs=ended.outputs)
         for queue in dict.fromkeys(job.queues):
             self._go_on_with(queue)
+        return None
 
     def _go_on_with(self, queue: Queue) -> None:
         """Begin the next of a queue whose record has ended, unless it waits to be tried again."""
@@ -202,10 +208,11 @@ class Parallel(Work):
             return
         self._next_look = now + LOOK_SECONDS
         limit = self._attempt_seconds + (BLOCKED_SECONDS if self._pool.can_cancel else 0.0)
-        for job in [job for job in self._running if now - job.began_at >= limit]:
+        # One that has ended is about to be collected: what it has done counts.
+        for job in [job for job in self._running if now - job.began_at >= limit and not job.ended]:
             del self._running[job]
             for attempt in job.attempts:
-                progress = job.progress  # it may end in this very moment
+                progress = job.progress  # it may still end in this very moment
                 done = attempt.done if progress is None else progress()
                 self._books.keep_open(attempt.message, timed_out(attempt, self._attempt_seconds), done)
             self.is_stopping = True

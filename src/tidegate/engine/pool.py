@@ -20,7 +20,7 @@ from typing import Any
 from tidegate.async_steps import AsyncRunner, Threads, answer
 from tidegate.context import Hand, current, take_in_hand
 from tidegate.deadlines import Deadlines
-from tidegate.engine.fates import Attempt
+from tidegate.engine.attempts import Attempt
 from tidegate.engine.waiting import Queue
 from tidegate.errors import TimedOut
 from tidegate.lists import Item, Part, write_lists

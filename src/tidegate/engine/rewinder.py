@@ -49,6 +49,13 @@ class _Rewind:
     asked: RewindAsked
     left: dict[Partition, int]
     done: dict[Partition, int] = field(default_factory=dict)
+    is_begun: bool = False
+    """Something of it may be stored: from then on it is brought to its end, whoever wants it back."""
+
+    def begin(self) -> bool:
+        """Begin, unless it was taken back; who tries to from now on hears that it is too late."""
+        self.is_begun = self.is_begun or self.asked.answer.set_running_or_notify_cancel()
+        return self.is_begun
 
 
 class Rewinder:
@@ -94,9 +101,7 @@ class Rewinder:
         if not rewind.left:
             self._end(rewind)
             return
-        # One that was sent and not answered may have been stored: it is brought to its end.
-        is_sent = any(self._board.owned[tp].mover == "rewind" for tp in rewind.left)
-        if rewind.asked.answer.cancelled() and not is_sent:
+        if rewind.asked.answer.cancelled():
             logger.warning("a rewind was taken back: %s", names(rewind.left), extra={"action": "rewind_refused"})
             self._leave(rewind)
             return
@@ -106,6 +111,8 @@ class Rewinder:
         epochs = {tp: self._board.owned[tp].epoch for tp in rewind.left}
         known = {tp: self._board.owned[tp].position for tp in rewind.left}
         finished = {tp: one.finished for tp, one in known.items() if one is not None}
+        if self._starting.has_table and not rewind.begin():  # marks beside rows are moved before we hear of it
+            return
         self._is_asking = True
         future = self._asker.submit(self._starting.rewind, dict(rewind.left), rewind.asked.replay, finished)
         future.add_done_callback(lambda moved: self._post(MovesReady(epochs, moved)))
@@ -124,6 +131,8 @@ class Rewinder:
             self._refuse(rewind.asked, error.happened)
             self._leave(rewind)
             return
+        if not rewind.begin():
+            return
         ours = {tp: one for tp, one in moved.items() if self._board.begin_move(tp, ready.epochs[tp], "rewind")}
         refused = member.commit_now({tp: one.commit for tp, one in ours.items()}) if ours else {}
         for tp, one in ours.items():
@@ -138,7 +147,10 @@ class Rewinder:
         """Ask no more; what was not done is said to be so."""
         self._asker.shutdown(wait=False)
         for rewind in self._waiting:
-            self._refuse(rewind.asked, "the run ended before")
+            if rewind.is_begun:
+                self._refuse(rewind.asked, "the run ended in the middle of it", "perhaps")
+            else:
+                self._refuse(rewind.asked, "the run ended before")
 
     def _stands(self, partition: Partition) -> bool:
         """Whether the group has all that we know of a partition.
@@ -177,10 +189,10 @@ class Rewinder:
             self._board.end_move(tp, "rewind")
 
     @staticmethod
-    def _refuse(asked: RewindAsked, why: str) -> None:
+    def _refuse(asked: RewindAsked, why: str, how: str = "not") -> None:
         with suppress(InvalidStateError):  # taken back, or answered
             asked.answer.set_exception(
                 RewindRefused(
-                    f"the group was not rewound: {why}", "look where it stands with tidegate lag, and ask again"
+                    f"the group was {how} rewound: {why}", "look where it stands with tidegate lag, and ask again"
                 )
             )

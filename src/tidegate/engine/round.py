@@ -165,7 +165,7 @@ class Round:
 
     def report(self) -> Outcome | None:
         """What is settled by now; None if nothing has changed since the last report."""
-        outcome = self._books.report(self._hand.message, self._reader.lost)
+        outcome = self._books.report(self._hand.message, self._reader.lost, self._work.spent)
         return None if outcome is None else self._work.add_counts(outcome)
 
     def give_up_late(self) -> bool:

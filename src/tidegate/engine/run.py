@@ -43,12 +43,12 @@ from tidegate.engine.rewinder import Rewinder
 from tidegate.engine.shipping import own_paths, pack_own_modules
 from tidegate.engine.spark import Spark, open_spark
 from tidegate.engine.starting import Starting
-from tidegate.engine.stores import keeps_progress, table_of
+from tidegate.engine.stores import deliverer, keeps_progress, table_of
 from tidegate.engine.tally import Tally
 from tidegate.engine.task import close_task
 from tidegate.engine.topics import Topics, expand
 from tidegate.engine.truth import Truth
-from tidegate.errors import SettingsError, StoppedAtRecord, TopicMissing
+from tidegate.errors import SettingsError, StoppedAtRecord, TidegateError, TopicMissing
 from tidegate.kafka.admin import Admin, TopicInfo
 from tidegate.kafka.connection import kafka_of
 from tidegate.kafka.member import open_member
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession  # noqa: TID251  # a type only
 
     from tidegate.pipeline import Pipeline, Retries, Source, Until
+    from tidegate.sinks.postgres_progress import PostgresProgress
 
 
 logger = logging.getLogger("tidegate.run")
@@ -100,7 +101,8 @@ def run_pipeline(
             return Tally(source.group, settings.idle_notice).report((), datetime.now(UTC))
         clock = open_clock(kafka, source.group, own, settings)
         topics = Topics(sources, own.read)
-        truth = Truth(admin, source.group, table_of(plan, source.group), settings.trust)
+        table = table_of(plan, source.group)
+        truth = Truth(admin, source.group, table, settings.trust)
         closing.callback(truth.close)
         starting = Starting(admin, truth, source, topics, plan.fingerprint, settings.history)
         run = run_row(source.group, settings, topics)
@@ -127,6 +129,7 @@ def run_pipeline(
                     admin.ends,
                     Goal(ends, topics, waits=retries == "wait", lost=source.lost),
                     events.put,
+                    deliver=deliverer(table, kafka),
                 ),
                 Rewinder(board, starting, events.put),
                 Bulletin(run.run_id, tally, lookout, committer, publish),
@@ -152,6 +155,8 @@ def run_pipeline(
         report = driver.run(
             lambda callbacks: open_member(kafka, joining_of(settings, source.group), callbacks), topics, source
         )
+        if table is not None:
+            _say_unsent(table)
         if tally.holds_resources or spark.is_owned:
             spark.run_everywhere(close_task, b"")
     if report.failure is not None:
@@ -162,6 +167,21 @@ def run_pipeline(
 def _say_stopped(failure: Failure, about: dict[str, object]) -> None:
     fields = about | {"action": "stopped", "trace": failure.traceback} | fields_of(failure)
     _say(str(StoppedAtRecord(failure)), logging.ERROR, fields)
+
+
+def _say_unsent(table: PostgresProgress) -> None:
+    """Tell of copies that Kafka has not taken yet: a run that was stopped, or stopped by a record, does not wait."""
+    try:
+        unsent = table.unsent()
+    except TidegateError as error:
+        logger.debug("the outbox cannot be read: %s", error, extra={"action": "outbox_unknown"})
+        return
+    if unsent:
+        logger.warning(
+            "the outbox holds copies that Kafka has not taken, the next run sends them: %d",
+            unsent,
+            extra={"action": "unsent"},
+        )
 
 
 def _settle_on(spark: Spark, resolved: Resolved) -> None:

@@ -87,6 +87,11 @@ class Starting:
         """Where partitions of ours stood last, and in which topic: commits go with a topic that is deleted."""
         self._ends: dict[tuple[Partition, str], int] = {}
 
+    @property
+    def has_table(self) -> bool:
+        """Whether marks are stored beside rows, too."""
+        return self._truth.has_table
+
     # --- what a position belongs to
 
     def metadata(self, partition: Partition, position: Position) -> str:

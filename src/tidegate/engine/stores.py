@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidegate.context import close_at_end
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.outputs import Outputs
 from tidegate.kafka.transactions import Transactions
-from tidegate.kafka.writer import worker_writer, write_all
+from tidegate.kafka.writer import copy_writer, worker_writer, write_all
 from tidegate.records import Backing
 from tidegate.sinks.kafka import KafkaSink
 from tidegate.sinks.postgres import PostgresSink
@@ -42,6 +44,18 @@ def table_of(plan: Plan, group: str) -> PostgresProgress | None:
     from tidegate.sinks.postgres_progress import PostgresProgress  # noqa: PLC0415  # an extra: it imports psycopg
 
     return PostgresProgress(sinks[0].dsn, group)
+
+
+def deliverer(table: PostgresProgress | None, kafka: Kafka) -> Callable[[], int] | None:
+    """Return what sends the copies that wait in the table's outbox and tells how many are left; None without one."""
+    if table is None:
+        return None
+
+    def deliver() -> int:
+        writer = functools.cache(lambda: copy_writer(kafka))  # made if there is something to send, for this time alone
+        return table.deliver(lambda copies: write_all(writer(), copies))
+
+    return deliver
 
 
 def rounds_commit(plan: Plan) -> bool:

@@ -18,20 +18,22 @@ from typing import TYPE_CHECKING, Any
 from tidegate.context import Message
 from tidegate.engine.books import Books
 from tidegate.engine.failure import say_where
-from tidegate.errors import BrokerRefused, BrokerUnreachable, Unavailable
+from tidegate.errors import BrokerUnreachable, Unavailable
 from tidegate.ledger import Home, decode, encode
 from tidegate.records import Commit, Done, Lease, LeasedPartition, Partition, Position
-from tidegate.store import Effect, Overtaken, Poisoned, Store
+from tidegate.store import Effect, Overtaken, Poisoned, Store, refused_copy
 
 if TYPE_CHECKING:
+    from tidegate.engine.attempts import Attempt
     from tidegate.engine.copying import Failed
-    from tidegate.engine.fates import Attempt
 
 logger = logging.getLogger("tidegate.store")
 
 SEAL_SECONDS = 0.1
 """What is through waits at most this long for others to go with it."""
 AGAIN_SECONDS = 1.0
+GAP_SECONDS = 2.0
+"""Marks that move without an effect (a record that was skipped, one that was aborted) are sealed within this time."""
 MOST_WAITING = 50_000
 MOST_BYTES = 64_000_000
 """So much may wait for the store before nothing more is read."""
@@ -79,7 +81,8 @@ class Vault:
         self._most = NO_LIMIT
         """Most effects of one seal, while one that the store refuses is being looked for."""
         self._is_blocked = False
-        """Nothing more can be sealed before something is put."""
+        """All effects that wait lie behind records that are open."""
+        self._look_for_gaps_at = 0.0
         self._is_sealing = self._is_hurried = self._is_closing = False
         self._refused: list[tuple[Pending, BaseException]] = []
         self.taken = 0
@@ -159,7 +162,7 @@ class Vault:
             if self.overtaken is not None or self.broken is not None or not self._sealer.is_alive():
                 return True
             waits = self._not_before > time.monotonic()
-            return not self._is_sealing and (self._is_blocked or waits or not self._has_news())
+            return not self._is_sealing and (waits or not (self._has_effects or self._has_marks))
 
     def close(self) -> None:
         """End the sealing; what is being sealed is waited for: the store serves the next round too."""
@@ -188,26 +191,40 @@ class Vault:
         """Wait until there is something to seal; False: the round is over."""
         with self._changed:
             while not self._is_closing and self.overtaken is None and self.broken is None:
-                now = time.monotonic()
-                due = max(0.0 if self._is_hurried else self._first_at + SEAL_SECONDS, self._not_before)
-                can = not self._is_blocked and (self._waiting > 0 or (self._is_hurried and self._has_news()))
-                if can and now >= due:
+                now, due = time.monotonic(), self._due()
+                if due is not None and now >= due:
                     self._is_sealing = True
                     return True
-                self._changed.wait(due - now if can else None)
+                self._changed.wait(self._wait_seconds(now, due))
             return False
 
-    def _has_news(self) -> bool:
-        """Whether marks have moved, or effects wait."""
-        return self._waiting > 0 or any(
-            self._books.prefix(partition, (), 0)[1] != sealed for partition, sealed in self._sealed.items()
-        )
+    def _due(self) -> float | None:
+        """When there is something to seal; None: nothing yet."""
+        if self._has_effects:
+            return max(0.0 if self._is_hurried else self._first_at + SEAL_SECONDS, self._not_before)
+        now = time.monotonic()
+        if not self._is_hurried and now < self._look_for_gaps_at:
+            return None
+        self._look_for_gaps_at = now + GAP_SECONDS
+        return self._not_before if self._has_marks else None
+
+    def _wait_seconds(self, now: float, due: float | None) -> float | None:
+        if due is not None:
+            return due - now
+        return self._look_for_gaps_at - now if self._sealed else None
+
+    @property
+    def _has_effects(self) -> bool:
+        return self._waiting > 0 and not self._is_blocked
+
+    @property
+    def _has_marks(self) -> bool:
+        """Whether marks have moved that the store does not have."""
+        return any(self._books.prefix(partition, (), 0)[1] != sealed for partition, sealed in self._sealed.items())
 
     def _seal(self) -> None:
         chosen, positions = self._choose()
         if not chosen and not positions:
-            with self._changed:
-                self._is_blocked = True
             return
         commits = {tp: Commit(one.mark, encode(one, self._homes[tp])) for tp, one in positions.items()}
         try:
@@ -232,10 +249,7 @@ class Vault:
     def _check_copies(self) -> None:
         """A copy that the broker refuses is safe in the store, and somebody must be told."""
         if self.store.refused is not None:
-            raise BrokerRefused(
-                f"a retry or dead-letter copy in the outbox cannot be written: {self.store.refused}",
-                "mend that (size, rights), and start again: it is sent then",
-            )
+            raise refused_copy(self.store.refused)
 
     def _choose(self) -> tuple[list[Pending], dict[Partition, Position]]:
         """Return what may be sealed now, and where that leads, for partitions whose mark moves by it."""
@@ -251,6 +265,8 @@ class Vault:
                 chosen += [through[record_offset] for record_offset in offsets]
                 if position != sealed:
                     positions[partition] = position
+            # Here, where nothing can be put meanwhile: it would be taken for blocked, too.
+            self._is_blocked = not chosen and not positions
         return chosen, positions
 
     def _book(

@@ -1,24 +1,35 @@
 """Pure: which partitions stand still although there is work, and what to do about it.
 
-No clock: callers tell the time. A partition is *stalled* when its log has records beyond the mark and
-the mark has not moved for `stall_after`. First its lane is replaced; if it stalls again at the same
-mark for as long, the run must end.
+No clock: callers tell the time. A partition is *stalled* when its log has records beyond the mark, the mark does not
+move, and its lane did nothing for others that have work, for `stall_after`. First its lane is replaced; if it stalls
+again at the same mark for as long, the run must end.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tidegate.engine.owned import Life
 from tidegate.records import Partition
+
+TURNS = 20
+"""So many times the patience one may wait while its lane serves others, for each partition that shares the lane."""
 
 
 @dataclass
 class _Seen:
     mark: int
     since: float
-    """When this mark was first seen with work beyond it."""
-    replaced_at: float | None = None
+    """When this mark was first seen with work beyond it, or its lane was replaced on its account."""
+    idle_since: float
+    """When its lane was last seen to do something for others that have work."""
+    is_replaced: bool = False
+
+    def has_stood(self, now: float, patience: float, turns: int) -> bool:
+        """Whether its lane did nothing at all for so long, or nothing for it in so many turns of the others."""
+        return now - max(self.since, self.idle_since) >= patience or now - self.since >= turns * patience
 
 
 @dataclass(frozen=True)
@@ -32,29 +43,50 @@ class Verdicts:
 
 
 class Watchdog:
-    """Remembers when each mark moved last."""
+    """Remembers when each mark moved last, and when each lane did something."""
 
     def __init__(self, stall_seconds: float) -> None:
         self._stall_seconds = stall_seconds
         self._seen: dict[Partition, _Seen] = {}
+        self._lives: Mapping[Partition, Life] = {}
+        self._ends: Mapping[Partition, int] = {}
 
-    def look(self, marks: Mapping[Partition, int], ends: Mapping[Partition, int], now: float) -> Verdicts:
-        """Compare marks and log ends; partitions that are not in `marks` are forgotten."""
-        replace, hopeless = [], []
-        self._seen = {partition: seen for partition, seen in self._seen.items() if partition in marks}
-        for partition, mark in marks.items():
-            seen = self._seen.get(partition)
-            if ends.get(partition, 0) <= mark:
-                self._seen.pop(partition, None)
-            elif seen is None or seen.mark != mark:
-                self._seen[partition] = _Seen(mark, now)
-            elif seen.replaced_at is None and now - seen.since >= self._stall_seconds:
-                seen.replaced_at = now
-                replace.append(partition)
-            elif seen.replaced_at is not None and now - seen.replaced_at >= self._stall_seconds:
-                hopeless.append(partition)
+    def look(
+        self,
+        marks: Mapping[Partition, int],
+        ends: Mapping[Partition, int],
+        now: float,
+        lives: Mapping[Partition, Life],
+        turn_seconds: float = 0.0,
+    ) -> Verdicts:
+        """Compare marks and log ends; partitions that are not in `marks` are forgotten.
+
+        `lives`: of everything that the lanes serve, also of what is not in `marks`. `turn_seconds`: how long a lane may
+        have to wait before it may begin a record at all.
+        """
+        patience = self._stall_seconds + turn_seconds
+        # One that is as far by now as its log was at the last look keeps nobody waiting.
+        behind = {tp: one for tp, one in lives.items() if self._ends.get(tp, 0) > one.mark}
+        moved = {tp for tp, one in behind.items() if tp in self._lives and one.has_gone_on(self._lives[tp])}
+        sharers = Counter(one.lane for one in behind.values())
+        movers = Counter(behind[tp].lane for tp in moved)
+        waiting = {tp: mark for tp, mark in marks.items() if ends.get(tp, 0) > mark}
+        self._seen = {tp: seen for tp, seen in self._seen.items() if tp in waiting}
+        replace: list[Partition] = []
+        hopeless: list[Partition] = []
+        for partition, mark in waiting.items():
+            seen, lane = self._seen.get(partition), lives[partition].lane
+            if seen is None or seen.mark != mark:
+                self._seen[partition] = _Seen(mark, now, now)
+                continue
+            if movers[lane] > (partition in moved):
+                seen.idle_since = now
+            if seen.has_stood(now, patience, TURNS * sharers[lane]):
+                (hopeless if seen.is_replaced else replace).append(partition)
+                self._seen[partition] = _Seen(mark, now, seen.idle_since, is_replaced=True)
+        self._lives, self._ends = lives, ends
         return Verdicts(tuple(replace), tuple(hopeless))
 
     def standing(self, now: float) -> dict[Partition, float]:
-        """Return for how long partitions with work have stood at their mark."""
-        return {partition: now - seen.since for partition, seen in self._seen.items()}
+        """Return for how long partitions with work have stood at their mark, and their lane with them."""
+        return {partition: now - seen.idle_since for partition, seen in self._seen.items()}

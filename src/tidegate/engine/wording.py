@@ -18,10 +18,9 @@ def names(partitions: Iterable[Partition]) -> str:
 
 
 def replaced(lease: Lease, still: Iterable[Partition]) -> str:
-    """Say which partitions of a round stand still, and what is done about it."""
-    which = names(set(still) & {item.partition for item in lease.partitions})
+    """Say which partitions stand still for a round, and what is done about it."""
     where = f"round {lease.round} of lane {lease.lane}"
-    return f"{which} stand still although there is work: {where} is cancelled and its worker replaced"
+    return f"{names(still)} stand still although there is work: {where} is cancelled and its worker replaced"
 
 
 def died(lease: Lease, error: Exception, *, has_begun: bool) -> str:

@@ -164,8 +164,12 @@ class Work(ABC):
 
     def add_counts(self, outcome: Outcome) -> Outcome:
         """Return an outcome with what the sinks took and how many permits were used. For the watching thread too."""
-        spent = 0 if self.turnstile is None else self.turnstile.spent
-        return replace(outcome, proofs=tuple(self.holding.proofs), spent=spent)
+        return replace(outcome, proofs=tuple(self.holding.proofs), spent=self.spent)
+
+    @property
+    def spent(self) -> int:
+        """How many permits were used. For the watching thread too."""
+        return 0 if self.turnstile is None else self.turnstile.spent
 
     # --- inside
 
@@ -189,6 +193,11 @@ class Work(ABC):
         if self.is_stopping or self.holding.is_on or self.waits_for_store:
             return False
         return self.turnstile is None or self.turnstile.pass_one(time.monotonic())
+
+    def _begin_nothing(self) -> None:
+        """The record that was to begin waits, or is settled already: another may have its permit."""
+        if self.turnstile is not None:
+            self.turnstile.go_back()
 
     def _run_backlog(self) -> int:
         backlog, self._backlog = self._backlog, []

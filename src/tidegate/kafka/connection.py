@@ -246,6 +246,9 @@ _AUTHENTICATION = "check security.protocol, the sasl.* and the ssl.* settings pa
 _RIGHTS = "ask whoever runs the cluster for that right (an ACL) for your user"
 _TOPIC_RIGHTS = "ask whoever runs the cluster for an ACL that lets your user describe and read (or write) the topic"
 _GROUP_RIGHTS = "ask whoever runs the cluster for an ACL that lets your user read the group"
+_TRANSACTION_RIGHTS = (
+    "ask whoever runs the cluster for an ACL that lets your user write transactional ids that begin with tidegate.GROUP"
+)
 _MEMBERSHIP = "the group's members changed under the call: try again"
 _SIZE = "send less at once, or raise max.message.bytes of the topic and message.max.bytes of the client"
 _REPLICAS = "wait until the topic has enough in-sync replicas again (min.insync.replicas)"
@@ -267,7 +270,7 @@ _REFUSALS = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: _RIGHTS,
     KafkaError.GROUP_AUTHORIZATION_FAILED: _GROUP_RIGHTS,
     KafkaError.TOPIC_AUTHORIZATION_FAILED: _TOPIC_RIGHTS,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _RIGHTS,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _TRANSACTION_RIGHTS,
     KafkaError.FENCED_INSTANCE_ID: "another process runs under the same instance= name: give each its own",
     KafkaError.FENCED_MEMBER_EPOCH: _MEMBERSHIP,
     KafkaError.ILLEGAL_GENERATION: _MEMBERSHIP,

@@ -116,9 +116,9 @@ class Transactions(Store):
             raise _MarksRefused(*error.args) from error
 
     def _end_of_marks(self, problem: KafkaError) -> Exception:
-        """No output is to blame: a right of ours was taken away, or the group has moved on, or its topic is gone."""
+        """No output is to blame: a right is missing, marks are too large, the group moved on, or a topic is gone."""
         self.discard()
-        if problem.code() in _FINAL | {KafkaError.TOPIC_AUTHORIZATION_FAILED}:
+        if problem.code() in _FINAL | _NEVER_TAKEN:
             return translate(problem, f"the marks of group {self._group}", self._kafka.bootstrap)
         return Overtaken(f"its marks were not taken: {problem.str()}")
 
@@ -319,6 +319,12 @@ _TAKEN = {
 """Somebody of the same name began at the same moment: who asks last has it."""
 _LOST_COUNT = {KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID, KafkaError._STATE}
 """The client's count of what it sent is not the broker's."""
+_NEVER_TAKEN = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.OFFSET_METADATA_TOO_LARGE,
+    KafkaError.INVALID_COMMIT_OFFSET_SIZE,
+}
+"""The next round's marks would be refused like these."""
 _FINAL = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,

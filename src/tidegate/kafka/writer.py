@@ -156,13 +156,18 @@ COPY_SECONDS = 10.0
 _writers: dict[bytes, Writer] = {}
 
 
+def copy_writer(kafka: Kafka) -> Writer:
+    """Return a new writer for copies."""
+    return Writer(kafka, delivery_seconds=COPY_SECONDS, most_bytes=MOST_COPY_BYTES, is_packed=True)
+
+
 def worker_writer(kafka: Kafka, key: bytes) -> Writer:
     """Return this worker's writer for copies, made after the fork and kept between rounds for all that have its key."""
     if key in _writers and _writers[key].is_broken:
         del _writers[key]
     if key not in _writers:
         _writers.clear()
-        _writers[key] = Writer(kafka, delivery_seconds=COPY_SECONDS, most_bytes=MOST_COPY_BYTES, is_packed=True)
+        _writers[key] = copy_writer(kafka)
     return _writers[key]
 
 

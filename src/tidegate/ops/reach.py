@@ -109,7 +109,8 @@ class Reach:
                     return
                 names = ", ".join(map(str, sorted(left)))
                 raise RewindRefused(
-                    f"{names} were not moved within {WITHIN_SECONDS:g}s; the request for them was taken back",
+                    f"{names} were not moved within {WITHIN_SECONDS:g}s; the request for them was taken back, "
+                    "unless they are just being moved",
                     f"look where the group stands: tidegate offsets {group}",
                 )
             time.sleep(NAP_SECONDS)  # between two looks

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -16,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tidegate.errors import DatabaseRefused, DatabaseUnreachable, SettingsError, Unavailable
 from tidegate.secrets import MASK, Secret
+from tidegate.sinks.postgres_cut import cut_when_silent
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -81,6 +79,17 @@ class Link:
                 self._connection.close()
             self._connection = None
 
+    def answers(self) -> bool:
+        """Whether the server answers a quick question at once, on a connection of its own."""
+        asking = Link(self._dsn, replace(self._patience, answer=self._patience.connect))
+        try:
+            with asking.transaction():
+                return True
+        except (psycopg.Error, OSError):
+            return False
+        finally:
+            asking.close()
+
     def _leave(self, connection: Connection) -> None:
         """Roll back what is not committed; a connection that cannot do even that is of no more use."""
         try:
@@ -135,29 +144,11 @@ class Link:
         }
         return {**ours, **given}
 
-    @contextmanager
-    def _cut_when_silent(self, connection: Connection) -> Iterator[None]:
-        # Keepalives and the server's timeouts do not help against a server process that is stopped or swapped out:
-        # its machine still answers. So the socket is shut from here, which ends any wait with a lost connection.
-        end = socket.socket(fileno=os.dup(connection.fileno()))  # of its own: the client may close the other meanwhile
+    def _cut_when_silent(self, connection: Connection) -> AbstractContextManager[None]:
+        return cut_when_silent(connection, self._patience.answer, self._note_cut)
 
-        def cut() -> None:
-            self.was_cut = True
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            # The server would work on, through all that it was sent, and hold its locks against whoever comes next.
-            with suppress(psycopg.Error):
-                cancel.cancel()
-
-        cancel = connection.pgconn.get_cancel()
-        timer = threading.Timer(self._patience.answer, cut)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-            end.close()
+    def _note_cut(self) -> None:
+        self.was_cut = True
 
 
 def _limits(patience: Patience, options: str) -> bytes:

@@ -12,6 +12,8 @@ import psycopg
 from tidegate.records import Commit, Partition
 from tidegate.sinks import postgres_tables as tables
 from tidegate.sinks.postgres_link import Link, Patience, as_ours
+from tidegate.sinks.postgres_outbox import Outbox, Relay
+from tidegate.store import refused_copy
 
 if TYPE_CHECKING:
     from tidegate.secrets import Secret
@@ -22,6 +24,7 @@ class PostgresProgress:
     """Where a group stands, by the table that is the truth. Threads take turns."""
 
     def __init__(self, dsn: str | Secret, group: str, patience: Patience | None = None) -> None:
+        self._dsn, self._patience = dsn, patience
         self._link = Link(dsn, patience)
         self._group = group
         self._lock = threading.Lock()
@@ -57,6 +60,25 @@ class PostgresProgress:
         """Return how many copies wait in the outbox to be sent to Kafka."""
         with self._working() as connection:
             return tables.count_posted(connection, self._group)
+
+    def deliver(self, relay: Relay) -> int:
+        """Send copies that wait in the outbox, as far as Kafka takes them; return how many are left.
+
+        What the broker will never take is an error. Other threads are not kept waiting meanwhile.
+        """
+        if not self.unsent():
+            return 0
+        link = Link(self._dsn, self._patience)
+        outbox = Outbox(link, self._group, relay)
+        try:
+            outbox.send()
+        except (psycopg.Error, OSError) as error:
+            raise as_ours(link, error) from error
+        finally:
+            link.close()
+        if outbox.refused is not None:
+            raise refused_copy(outbox.refused)
+        return self.unsent()
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import errors
 
-from tidegate.errors import BrokerUnreachable, DatabaseRefused, Reject, SettingsError, TidegateError, Unavailable
+from tidegate.errors import DatabaseRefused, Reject, SettingsError, TidegateError, Unavailable
 from tidegate.records import Commit, Partition
 from tidegate.secrets import Secret
 from tidegate.sinks import postgres_tables as tables
@@ -24,21 +24,16 @@ from tidegate.sinks.postgres_link import (
     is_too_slow,
     never_fits,
 )
+from tidegate.sinks.postgres_outbox import Outbox, Relay
 from tidegate.sinks.postgres_rows import full_name, table_statement, write_rows
-from tidegate.store import Effect, Outgoing, Overtaken, Poisoned, Store
+from tidegate.store import Effect, Overtaken, Poisoned, Store
 
 if TYPE_CHECKING:
     from tidegate.sinks.postgres import PostgresSink, Target
     from tidegate.sinks.postgres_link import Connection
 
-Relay = Callable[[Sequence[Outgoing]], Mapping[int, BaseException]]
-"""Writes copies to Kafka, waits for the acknowledgements, and returns which failed, by place."""
-
 _REPEATS = 5
 """How often a transaction is tried that got into another one's way."""
-_SENT_AT_ONCE = 100
-_SEND_SECONDS = 5.0
-"""After this no more copies are taken from the outbox: a long outage's rest must not hold up the round."""
 _PRUNE_SECONDS = 3600.0
 
 
@@ -57,13 +52,15 @@ class PostgresStore(Store):
     ) -> None:
         self._targets = list(dict.fromkeys(sink.target for sink in sinks))
         self._group = group
-        self._relay = relay
         self._link = Link(shared_dsn(sinks), patience)
+        self._outbox = Outbox(self._link, group, relay)
         self._versions: dict[Partition, int] = {}
-        self._may_have_unsent = False
         self._pruned_at: float | None = None
-        self.refused: BaseException | None = None
+
+    @property
+    def refused(self) -> BaseException | None:  # type: ignore[override]  # nobody sets it
         """Why the broker will never take a copy that waits in the outbox; None while there is no such copy."""
+        return self._outbox.refused
 
     def begin(self, partitions: Sequence[Partition], membership: bytes) -> Mapping[Partition, Commit]:  # noqa: ARG002
         """Shut out whoever worked on these partitions before, send copies that were left, read where they stand."""
@@ -71,7 +68,7 @@ class PostgresStore(Store):
             with self._link.transaction() as connection:
                 tables.make_tables(connection, self._own_tables())
                 connection.commit()
-            self._send_posted()
+            self._outbox.send()
             with self._link.transaction() as connection:
                 stored = tables.take_over(connection, self._group, partitions)
                 connection.commit()
@@ -96,13 +93,13 @@ class PostgresStore(Store):
         for partition in commits:
             self._versions[partition] = self._versions.get(partition, 0) + 1
         if any(effect.copy is not None for effect in effects):
-            self._may_have_unsent = True
+            self._outbox.may_have_unsent = True
             self._send_what_is_left()
         return {}
 
     def end(self) -> None:
         """Try once more to send copies that are left; what cannot be sent waits for the next round."""
-        if self._may_have_unsent:
+        if self._outbox.may_have_unsent:
             self._send_what_is_left()
 
     def discard(self) -> None:
@@ -184,8 +181,9 @@ class PostgresStore(Store):
     def _not_now(self, error: BaseException, effects: int) -> Exception:
         if not is_too_slow(error):
             self._link.close()
-        if (is_too_slow(error) or self._link.was_cut) and effects > 1:
-            return Poisoned(self._link.shown(error))  # with less at once it may be done in time
+        # With less at once it may be done in time. A server that is stopped or gone is no question of less at once.
+        if effects > 1 and (is_too_slow(error) or (self._link.was_cut and self._link.answers())):
+            return Poisoned(self._link.shown(error))
         return away(self._link, error)
 
     def _blame(self, cause: BaseException) -> BaseException:
@@ -205,35 +203,7 @@ class PostgresStore(Store):
     def _send_what_is_left(self) -> None:
         """Send copies whose transaction is through: whatever happens now, they are safe, and are sent later."""
         with suppress(psycopg.Error, OSError, TidegateError):
-            self._send_posted()
-
-    def _send_posted(self) -> None:
-        """Send what is in the group's outbox, oldest first, and delete what was acknowledged.
-
-        If we die between the two, or the delete fails, copies are sent again: they may repeat, they are never lost.
-        """
-        self.refused, self._may_have_unsent = None, True
-        last, is_reachable, until = 0, True, time.monotonic() + _SEND_SECONDS
-        while is_reachable and time.monotonic() < until:
-            with self._link.transaction() as connection:
-                posted = tables.take_posted(connection, self._group, last, _SENT_AT_ONCE)
-                if not posted:
-                    self._may_have_unsent = self.refused is not None
-                    return
-                failed = self._sent([copy for _, copy in posted])
-                tables.delete_posted(connection, [id_ for at, (id_, _) in enumerate(posted) if at not in failed])
-                connection.commit()
-            last = posted[-1][0]
-            is_reachable = not any(isinstance(error, BrokerUnreachable) for error in failed.values())
-
-    def _sent(self, copies: Sequence[Outgoing]) -> Mapping[int, BaseException]:
-        try:
-            failed = self._relay(copies)
-        except Exception as error:  # noqa: BLE001  # whatever it is, no copy is known to be written
-            failed = dict.fromkeys(range(len(copies)), error)
-        refusals = [error for error in failed.values() if not isinstance(error, BrokerUnreachable)]
-        self.refused = self.refused or (refusals[0] if refusals else None)
-        return failed
+            self._outbox.send()
 
     def _prune_now_and_then(self) -> None:
         now = time.monotonic()

@@ -90,7 +90,7 @@ class Attack:
             self._cause(struck, trial, due.draw)
         if not struck.ended_ms:
             struck.ended_ms = _now_ms()
-        self._say(f"{fault.kind} {struck.whom}: {struck.told}")
+        self._say(str(struck))
         return struck
 
     def _cause(self, struck: Struck, trial: Trial | None, draw: float) -> None:
@@ -114,7 +114,7 @@ class Attack:
 
     def _strike_copy(self, struck: Struck, trial: Trial, program: Program) -> None:
         fault, pid = struck.fault, program.pid
-        struck.happened, struck.told = True, f"process {pid}"
+        struck.happened, struck.told, struck.driver = True, f"process {pid}", pid
         match fault:
             case faults.KillDriver():
                 trial.may_end(program)

@@ -26,8 +26,13 @@ class Struck:
     told: str = ""
     """What was seen of it, or why it could not be."""
     ended_ms: int = 0
+    driver: int | None = None
+    """The copy that it struck, by the process id of its driver; None: it struck more than one."""
     is_possible: bool = True
     """Whether there is a pipeline that can have it."""
+
+    def __str__(self) -> str:
+        return f"{self.fault.kind} {self.whom}: {self.told}"
 
 
 @dataclass(frozen=True, slots=True)

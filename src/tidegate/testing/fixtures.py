@@ -1,4 +1,7 @@
-"""Fixtures for pytest. Name this module in `conftest.py`: `pytest_plugins = ["tidegate.testing.fixtures"]`."""
+"""Fixtures for pytest. Name this module in `conftest.py`: `pytest_plugins = ["tidegate.testing.fixtures"]`.
+
+All else of the kit needs no pytest; these need the extra `testing`.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-import pytest
-
 from tidegate.dev.broker import Broker
+from tidegate.errors import SettingsError
 from tidegate.kafka.connection import Kafka
 from tidegate.testing.stage import Stage
 from tidegate.testing.trial import Subject, Trial
+
+try:
+    import pytest
+except ImportError:
+    raise SettingsError("the fixtures need pytest", "install it: pip install 'tidegate[testing]'") from None
 
 
 class MakeTrial(Protocol):

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from tidegate.records import Partition
-from tidegate.testing.story import ZOMBIE_MS, Breach, InOrder, Place, Produced, Story, mark_of, ranges
+from tidegate.testing.story import ZOMBIE_MS, Breach, InOrder, Place, Produced, Story, breach, mark_of, ranges
 
 if TYPE_CHECKING:
     from tidegate.kafka.commits import CommitSeen
@@ -44,6 +44,7 @@ def check_laws(  # what happened is told by that many witnesses
 
     `effects`: where the sink keeps the marks, one place for each effect that can be seen when nothing runs any more.
     They take the place of events: L2, L5 and L6 are checked, since each effect came with its mark, or not at all.
+    Of events as of effects, those of records that nobody produced are breaches of L6.
     As `InOrder`, L4 is checked as well, where the order "partition" was promised.
 
     Several effects of one record (`flat_map`, several sinks) are judged one by one with `by_part`.
@@ -55,6 +56,7 @@ def check_laws(  # what happened is told by that many witnesses
             *_copies_follow_faults(story),
             *_marks_never_move_back(story),
             *_effects_are_there_once(story),
+            *_effects_are_of_records(story),
             *(_effects_keep_their_order(story) if isinstance(effects, InOrder) and order == "partition" else ()),
         ]
     return [
@@ -64,6 +66,7 @@ def check_laws(  # what happened is told by that many witnesses
         *_copies_follow_faults(story),
         *(() if order == "none" else _order_holds(story, order)),
         *_marks_never_move_back(story),
+        *_events_are_of_records(story),
     ]
 
 
@@ -95,9 +98,10 @@ def _covered_too_early(
             if at_ms is None or at_ms > commit.committed_at_ms:
                 late = "never" if at_ms is None else f"{at_ms - commit.committed_at_ms} ms later"
                 where = "lay below" if record_offset < mark_of(commit) else "was ahead of"
-                yield Breach(
+                yield breach(
                     "L1",
                     partition,
+                    [record_offset],
                     f"offset {record_offset} {where} the mark {commit.mark} committed at "
                     f"{commit.committed_at_ms} and was settled {late}",
                 )
@@ -122,7 +126,7 @@ def _everything_is_settled(story: Story) -> Iterator[Breach]:
         settled |= set(story.effects[partition])
         missing = [record_offset for record_offset in record_offsets if record_offset not in settled]
         if missing:
-            yield Breach("L2", partition, f"never settled: offsets {ranges(missing)}")
+            yield breach("L2", partition, missing, f"never settled: offsets {ranges(missing)}")
 
 
 # --- L3
@@ -146,9 +150,10 @@ def _unexcused(story: Story, partition: Partition, runs: list[Event]) -> Iterato
     for earlier, later in pairwise(runs):
         why = None if story.was_rewound(earlier, later) else _why_no_repeat(story, earlier, later)
         if why:
-            yield Breach(
+            yield breach(
                 "L3",
                 partition,
+                [later.record_offset],
                 f"offset {later.record_offset} ran at {earlier.at_ms} (process {earlier.pid}) and again at "
                 f"{later.at_ms} (process {later.pid}): {why}",
             )
@@ -166,9 +171,10 @@ def _copies_follow_faults(story: Story) -> Iterator[Breach]:
         for written in same.values():
             for first, second in pairwise(written):
                 if not story.may_copy_again(first, second):
-                    yield Breach(
+                    yield breach(
                         "L3",
                         partition,
+                        [record_offset],
                         f"offset {record_offset} was copied to {second.topic} at {first.at_ms} and again at "
                         f"{second.at_ms}: no fault came between",
                     )
@@ -228,9 +234,10 @@ def _first_runs_increase(partition: Partition, line: list[Event]) -> Iterator[Br
             continue
         seen.add(event.record_offset)
         if newest is not None and event.record_offset < newest.record_offset:
-            yield Breach(
+            yield breach(
                 "L4",
                 partition,
+                [event.record_offset],
                 f"offset {event.record_offset} ran first at {event.at_ms}, after offset {newest.record_offset} "
                 f"at {newest.at_ms}",
             )
@@ -249,9 +256,10 @@ def _steps_back_follow_faults(story: Story, partition: Partition, line: list[Eve
         between = [fault for fault in story.faults if _parts(fault, earlier, later)]
         if not any(story.may_repeat(later, fault) for fault in between):
             why = f"behind the mark committed when {between[0].kind} came" if between else "and no fault came between"
-            yield Breach(
+            yield breach(
                 "L4",
                 partition,
+                [later.record_offset],
                 f"went back from offset {earlier.record_offset} at {earlier.at_ms} to {later.record_offset} "
                 f"at {later.at_ms}, {why}",
             )
@@ -269,9 +277,10 @@ def _effects_keep_their_order(story: Story) -> Iterator[Breach]:
             if begun:
                 at = begun[0]
             else:
-                yield Breach(
+                yield breach(
                     "L4",
                     partition,
+                    [later],
                     f"the effect of offset {later} came behind that of offset {earlier}, and no rewind was asked for",
                 )
 
@@ -305,16 +314,34 @@ def _effects_are_there_once(story: Story) -> Iterator[Breach]:
             # One that is in the dead letters is nowhere else, but for what was redriven of it.
             given_up = story.times_given_up(partition, record_offset)
             if times + given_up > passed or (times < passed and not has_copy):
-                yield Breach(
+                yield breach(
                     "L6",
                     partition,
+                    [record_offset],
                     f"offset {record_offset} was passed by the mark {_times(passed)} and its effect is there "
                     f"{_times(times)}{f', and {_times(given_up)} in the dead letters' if given_up else ''}",
                 )
+
+
+def _effects_are_of_records(story: Story) -> Iterator[Breach]:
     for partition, seen in story.effects.items():
-        unknown = sorted(set(seen) - set(story.produced[partition]))
-        if unknown:
-            yield Breach("L6", partition, f"effects of records that nobody produced: offsets {ranges(unknown)}")
+        yield from _outputs_are_of_records(story, partition, set(seen))
+
+
+def _events_are_of_records(story: Story) -> Iterator[Breach]:
+    """Of topics of which nothing is known nothing is said: a program may read more than what a trial writes."""
+    topics = {partition.topic for partition in story.produced}
+    for partition, events in story.events.items():
+        if partition.topic in topics:
+            yield from _outputs_are_of_records(story, partition, {event.record_offset for event in events})
+
+
+def _outputs_are_of_records(story: Story, partition: Partition, outputs: set[int]) -> Iterator[Breach]:
+    """No sink has an output of a record that was never there, or that should reach none."""
+    unknown = sorted(outputs - set(story.produced.get(partition, ())))
+    if unknown:
+        told = f"effects of records that nobody produced: offsets {ranges(unknown)}"
+        yield breach("L6", partition, unknown, told)
 
 
 def _times(count: int) -> str:

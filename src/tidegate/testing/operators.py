@@ -42,6 +42,8 @@ class Operators:
         admin = Admin(trial.stage.kafka)
         marks = {place: mark for place, mark in trial.marks().items() if place.topic == trial.subject.topic}
         before = admin.beginnings(marks)
+        if trial.subject.wanted is not None:
+            trial.look_for_unwanted()
         delete_before(admin, marks)
         after = admin.beginnings(marks)
         moved = [

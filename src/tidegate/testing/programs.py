@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import os
 import resource
 import signal
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+from tidegate.machine import environment_without
+from tidegate.testing import reaper
+
+MARK = "TEST_RUN_OF"
+"""The variable by which everything is found that a run of tests has started."""
 _PAGE_BYTES = 4096
 _ENDED = ("Z", "X")
 _STOPPED = "T"
@@ -21,10 +29,13 @@ _HEAR_SECONDS = 5.0
 
 
 class Program:
-    """One started command. Its processes share a session, by which they are found after its death too."""
+    """One started command. Its processes share a session, by which they are found after its death too.
+
+    None of them outlives the process that started it, kill -9 of that included: see `reaper`.
+    """
 
     def __init__(self, command: list[str], folder: Path, environment: Mapping[str, str]) -> None:
-        """Start it in this folder, with exactly these variables; `out` and `err` there are what it says."""
+        """Start it in this folder, with exactly these variables and a mark; `out`, `err` there are what it says."""
         self.folder = folder
         (folder / "err").touch()
         with (folder / "out").open("wb") as out:
@@ -35,7 +46,7 @@ class Program:
                 stdout=out,
                 # A pipe, not the file: it must go on speaking when it can write no file.
                 stderr=subprocess.PIPE,
-                env=dict(environment),
+                env={**environment, MARK: _reaped_mark(os.getpid())},
                 start_new_session=True,
             )
         assert self._process.stderr is not None  # noqa: S101  # asked for as a pipe
@@ -128,6 +139,27 @@ class Program:
 def tidegate(*words: str) -> list[str]:
     """Return the command line of the command itself, in this Python."""
     return [sys.executable, "-m", "tidegate.cli", *words]
+
+
+@functools.cache
+def _reaped_mark(pid: int) -> str:
+    """Return the mark of this process, behind which a reaper stands. One for each process: a fork has its own."""
+    mark = f"{pid}-{uuid.uuid4().hex}"
+    janitor = subprocess.Popen(
+        [sys.executable, "-I", "-S", reaper.__file__, f"{MARK}={mark}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        # A run of tests may itself be a program on trial: the reaper of that one must not kill this one.
+        env=environment_without(MARK),
+        start_new_session=True,
+    )
+
+    def end() -> None:
+        if os.getpid() == pid:
+            janitor.communicate()
+
+    atexit.register(end)
+    return mark
 
 
 def kill(pid: int) -> None:

@@ -42,6 +42,8 @@ class Breach:
     law: Law
     partition: Partition
     sentence: str
+    records: tuple[Place, ...] = ()
+    """The records concerned; none where it concerns the mark itself."""
 
     def __str__(self) -> str:
         return f"{self.law}: {self.partition} {self.sentence}"
@@ -228,6 +230,11 @@ def by_part(events: Iterable[Event]) -> dict[str, list[Event]]:
     for event in events:
         parts[event.stable_id.rpartition(":")[2].partition("/")[2]].append(event)
     return dict(parts)
+
+
+def breach(law: Law, partition: Partition, record_offsets: Iterable[int], sentence: str) -> Breach:
+    """Make one that concerns these records of the partition."""
+    return Breach(law, partition, sentence, tuple((*partition, at) for at in record_offsets))
 
 
 def mark_of(commit: CommitSeen) -> int:

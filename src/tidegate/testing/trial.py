@@ -14,6 +14,7 @@ from tidegate.durations import seconds
 from tidegate.errors import DeliveryFailed, TidegateError
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.commits import CommitSeen, read_commits
+from tidegate.kafka.scan import SeenRecord
 from tidegate.machine import environment_without
 from tidegate.names import delay_of
 from tidegate.ops.produce import Delivery, Message, produce
@@ -61,6 +62,11 @@ class Subject:
     """Makes its sink fail, and brings it back, where that is not the business of a `Switch`."""
     backlog: Callable[[int], Iterable[object]] | None = None
     """Makes so many records of one partition, for faults that need much work at once."""
+    wanted: Callable[[SeenRecord], bool] | None = None
+    """Whether a record of its topic should reach a sink. Without it all should, or be set aside.
+
+    Of those that it drops no sink may have an effect.
+    """
 
 
 class Trial:
@@ -76,6 +82,8 @@ class Trial:
         self.produced: set[Place] = set()
         self.produced_skewed = 0
         """How many of them the producer wrote while its clock was wrong."""
+        self.unwanted: set[Place] = set()
+        """Those that should reach no sink, as far as they were looked for."""
         self.skew_days = 0
         """By how many days the producer's clock is wrong now."""
         self.copies: list[Program] = []
@@ -213,15 +221,36 @@ class Trial:
     # --- attack and judgement
 
     def attack(self, schedule: Schedule, *, drain_seconds: float = 180.0) -> None:
-        """Start it, strike it as planned, wait until everything is settled, and stop it."""
-        self.start()
-        self.wait_for_work()
-        Attack(self.stage, [self]).run(schedule)
-        self.finish(drain_seconds)
+        """Start it, strike it as planned, wait until everything is settled, and stop it.
 
-    def wait_for_work(self, within: float = 120.0) -> None:
-        """Wait until the group has committed beyond its beginning."""
-        self._wait(lambda: any(self.marks().values()), within)
+        Give it records first. An attack that proves nothing is a surprise: there is nothing to do, it never begins to
+        work, no fault strikes.
+        """
+        if not self.count_produced():
+            self.surprises.append("nothing was produced")
+            return
+        self.start()
+        if self.wait_for_work():
+            attack = Attack(self.stage, [self])
+            attack.run(schedule)
+            self.finish(drain_seconds)
+            if not any(one.happened for one in attack.struck):
+                self.surprises.append(f"no fault struck: {'; '.join(map(str, attack.struck)) or 'none was due'}")
+        else:
+            self.stop()
+
+    def wait_for_work(self, within: float = 120.0) -> bool:
+        """Wait until the group has committed beyond its beginning; return whether it has.
+
+        Where it has not, that is a surprise, told as soon as a copy ends by itself.
+        """
+        known = len(self.surprises)
+        self._wait(lambda: len(self.surprises) > known or any(self.marks().values()), within)
+        if _holds(lambda: any(self.marks().values())):
+            return True
+        words = "; ".join(_last_words(program) for program in [*self._ended[-1:], *self.copies])
+        self.surprises.append(f"it did not begin to work: {words}")
+        return False
 
     def finish(self, within: float = 180.0) -> None:
         """Wait until everything is committed, retries included, and stop; that it did not come is a surprise."""
@@ -276,11 +305,22 @@ class Trial:
     def count_produced(self) -> int:
         """Complete what was produced by what lies in the topic, or lay there before retention took it; count it."""
         topic, admin = self.subject.topic, Admin(self.stage.kafka)
-        for one in tail(topic, kafka=self.stage.kafka):
-            self.produced.add((topic, one.partition, one.offset))
+        self.look_for_unwanted()
         for place, first in admin.beginnings(admin.describe([topic])[topic].each_partition()).items():
             self.produced |= {(topic, place.number, record_offset) for record_offset in range(first)}
         return len(self.produced)
+
+    def look_for_unwanted(self) -> None:
+        """Look through the topic: which records lie there, and which of them should reach no sink.
+
+        `breaches` does it, too. Do it before anything of the topic is deleted, where the subject says what is `wanted`.
+        """
+        wanted = self.subject.wanted
+        for one in tail(self.subject.topic, kafka=self.stage.kafka):
+            place = (one.topic, one.partition, one.offset)
+            self.produced.add(place)
+            if wanted is not None and not wanted(one):
+                self.unwanted.add(place)
 
     def breaches(
         self,
@@ -295,7 +335,7 @@ class Trial:
         self.count_produced()
         entries = self.log.read()
         return check_laws(
-            self.produced,
+            self.produced - self.unwanted,
             entries.events if events is None else events,
             self.commits(),
             self.faults(),

@@ -8,6 +8,7 @@ import tidegate as tg
 from tidegate.testing import RecordLog, Switch
 
 KIND = os.environ["KIND"]
+WORK_SECONDS = float(os.environ["WORK_SECONDS"])
 log = RecordLog(os.environ["LOG"])
 switch = Switch(os.environ["LOG"])
 DRIVER, RUN = os.getpid(), log.run
@@ -18,8 +19,8 @@ def number_of(value):
 
 
 def work(value):
-    """Some never succeed, some only at their second pass, and all take a little."""
-    time.sleep(0.003)
+    """Some never succeed, some only at their second pass, and all take their time: faults are to meet work."""
+    time.sleep(WORK_SECONDS)
     number = number_of(value)
     record = tg.current()
     if number % 97 == 13:
@@ -30,7 +31,7 @@ def work(value):
 
 
 def fine(value):
-    """The same, and none fails."""
+    """None fails, and they are quick: thousands of them at once are what fills a commit."""
     time.sleep(0.003)
     return stamped(tg.current(), number_of(value))
 
@@ -105,43 +106,44 @@ def numbers(df):
 
 
 source = tg.from_kafka(os.environ["TOPIC"], group=os.environ["GROUP"])
+noted = source.map(log.began)
 PATIENT = (tg.hold(), tg.retry(2, wait="20ms"), tg.dead_letter())
 
 if KIND == "function":
-    pipeline = source.map(work).sink(write).on_error(*PATIENT)
+    pipeline = noted.map(work).sink(write).on_error(*PATIENT)
 elif KIND == "keys":
-    pipeline = source.map(work).sink(write_async).parallel(8, order="key").on_error(*PATIENT)
+    pipeline = noted.map(work).sink(write_async).parallel(8, order="key").on_error(*PATIENT)
 elif KIND == "later":
     row = (tg.hold(), tg.retry_later("1s", "3s"), tg.dead_letter())
-    pipeline = source.map(work).sink(write).parallel(4, order="none").on_error(*row)
+    pipeline = noted.map(work).sink(write).parallel(4, order="none").on_error(*row)
 elif KIND == "ragged":
     row = (tg.hold(), tg.retry(1000, wait="2s", factor=1, limit="2s"), tg.dead_letter())
-    pipeline = source.map(fine).sink(write_or_wait).parallel(8, order="none").on_error(*row)
+    pipeline = noted.map(fine).sink(write_or_wait).parallel(8, order="none").on_error(*row)
 elif KIND == "lists":
     pipeline = (
-        source.map(work)
+        noted.map(work)
         .batch(10, within="200ms", records=True)
         .sink(Archive())
         .parallel(4, order="key")
         .on_error(*PATIENT)
     )
 elif KIND == "children":
-    pipeline = source.map(work).flat_map(twins).sink(write).sink(write_again).on_error(*PATIENT)
+    pipeline = noted.map(work).flat_map(twins).sink(write).sink(write_again).on_error(*PATIENT)
 elif KIND == "http":
-    pipeline = source.map(work).sink(tg.http(os.environ["URL"])).parallel(8, order="key").on_error(*PATIENT)
+    pipeline = noted.map(work).sink(tg.http(os.environ["URL"])).parallel(8, order="key").on_error(*PATIENT)
 elif KIND == "kafka":
-    pipeline = source.map(work).sink(tg.kafka(os.environ["OUT"])).on_error(*PATIENT)
+    pipeline = noted.map(work).sink(tg.kafka(os.environ["OUT"])).on_error(*PATIENT)
 elif KIND == "kafka-once":
     row = (tg.hold(), tg.retry_later("1s"), tg.dead_letter())
     sink = tg.kafka(os.environ["OUT"], exactly_once=True)
-    pipeline = source.map(work).sink(sink).parallel(4, order="none").on_error(*row)
+    pipeline = noted.map(work).sink(sink).parallel(4, order="none").on_error(*row)
 elif KIND == "kafka-ordered":
     sink = tg.kafka(os.environ["OUT"], exactly_once=True)
-    pipeline = source.map(work).sink(sink).on_error(*PATIENT)
+    pipeline = noted.map(work).sink(sink).on_error(*PATIENT)
 elif KIND == "postgres":
     columns = {"id": "bigint not null", "topic": "text", "partition": "int", "offset": "bigint"}
     table = tg.postgres(os.environ["DSN"], table="numbers", columns=columns)
-    pipeline = source.map(work).map(lambda one: {name: one[name] for name in columns}).sink(table).on_error(*PATIENT)
+    pipeline = noted.map(work).map(lambda one: {name: one[name] for name in columns}).sink(table).on_error(*PATIENT)
 elif KIND in ("frames", "jdbc"):
     if KIND == "frames":
         writer = tg.parquet(os.environ["OUT"])
