@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import subprocess
 import sys
 import time
@@ -16,11 +17,14 @@ import pytest
 import tidegate as tg
 from tests.secured import KEY_PASSWORD, PASSWORD, USER, Secured, secured_broker, unsecured_token
 from tests.support import wait_until
+from tidegate.engine import backing
+from tidegate.engine.backing import Backer, ShutOut
+from tidegate.engine.spark import RoundDied
 from tidegate.errors import BrokerRefused, SettingsError, TidegateError
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.member import Callbacks, Joining, Member, open_member
 from tidegate.ops.tail import tail
-from tidegate.records import Partition
+from tidegate.records import Lease, LeasedPartition, Limits, Partition, Position
 from tidegate.settings import client_variable
 
 if TYPE_CHECKING:
@@ -278,3 +282,23 @@ def test_lag_is_shown_as_far_as_the_users_rights_go(secured: Secured, topic: str
     everything = tg.lag(topic, kafka=secured.plain)
     assert everything.expiry_days is not None
     assert everything.partitions[0].retention_hours is not None
+
+
+def test_a_round_that_may_not_be_shut_out_is_told_instead_of_being_tried_for_ever(
+    secured: Secured, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The right to transactional ids was taken away while a run used them."""
+    monkeypatch.setattr(backing, "AGAIN_SECONDS", 0.05)
+    secured.add_user("theo")
+    told: queue.SimpleQueue[ShutOut] = queue.SimpleQueue()
+    kafka = secured.scram(user="theo")
+    backer = Backer(kafka, f"tidegate.{topic}", lambda _: "id", told.put, in_transactions=True)
+    lease = Lease(0, 1, (LeasedPartition(Partition(topic, 0), 1, Position(0)),), Limits(5.0, 1.0, 3.0, 20.0))
+    try:
+        backer.shut_out(lease, RoundDied("killed"))
+        answer = told.get(timeout=60.0)
+    finally:
+        backer.close()
+    assert answer.lease is lease
+    assert isinstance(answer.why, BrokerRefused)
+    assert "transactional ids" in str(answer.why)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from tidegate.errors import TidegateError
+from tidegate.errors import BrokerRefused, TidegateError
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.member import Member
 from tidegate.kafka.transactions import fence
@@ -17,6 +17,8 @@ from tidegate.records import Backing, Lease, Partition
 logger = logging.getLogger("tidegate.transactions")
 
 AGAIN_SECONDS = 1.0
+REFUSALS = 5
+"""So often in a row the broker may refuse before that is its answer: rights that were just given take a moment."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class ShutOut:
 
     lease: Lease
     why: Exception | None
-    """Why it had not ended well."""
+    """Why it had not ended well. `BrokerRefused`: it cannot be shut out, and nothing may go on beside it."""
 
 
 class Backer:
@@ -72,10 +74,15 @@ class Backer:
         self._asker.shutdown(wait=False)
 
     def _shut_out(self, lease: Lease, why: Exception | None) -> None:
+        refusals = 0
         while not self._is_closed:
             try:
                 fence(self._kafka, self._name(lease))
             except TidegateError as error:
+                refusals = refusals + 1 if isinstance(error, BrokerRefused) else 0
+                if refusals >= REFUSALS:
+                    self._post(ShutOut(lease, error))
+                    return
                 logger.warning("round %d cannot be shut out yet: %s", lease.round, error, extra={"action": "unfenced"})
                 time.sleep(AGAIN_SECONDS)  # between two tries
             else:

@@ -32,7 +32,7 @@ from tidegate.engine.spark import NeverBegan, RoundDied
 from tidegate.engine.tally import Tally
 from tidegate.engine.topics import Topics
 from tidegate.engine.wording import broken, deleted, died, names, replaced, stalled
-from tidegate.errors import TidegateError
+from tidegate.errors import BrokerRefused, TidegateError
 from tidegate.kafka.member import Callbacks, Member
 from tidegate.pipeline import Source
 from tidegate.records import Lease, Outcome, Partition, Report
@@ -281,7 +281,7 @@ class Driver:
 
     def _bury(self, lease: Lease, error: Exception | None, *, is_shut_out: bool) -> None:
         """Nothing more comes from a round that ended without an outcome."""
-        if lease.lane in self._cancelled:
+        if lease.lane in self._cancelled and not isinstance(error, BrokerRefused):
             self._cancelled.ended(lease, self._now(), is_shut_out=is_shut_out)
             return
         has_begun = not isinstance(error, NeverBegan)
