@@ -26,6 +26,8 @@ STEPS = (0.001, 0.01, 0.05, 0.1, 0.4)
 IN_FLIGHT = 3
 LATE_STARTS, LATEST_START = 0.05, 30.0
 LONGEST_HOLD = 10.0
+HELD = 5
+"""Its place in `Counts`."""
 
 
 class SimLanes(Lanes):
@@ -334,8 +336,11 @@ class Task:
         tries = replace(tries, unavailable=tries.unavailable + 1)
         until = self._world.now + min(LONGEST_HOLD, 0.5 * 2**tries.unavailable)
         self.gate.hold(until)
+        self.books.count(HELD)
         self.books.keep_open(message, Note(tries, until))
         self._waiting.append(message)
+        if self._is_live:  # who tells nothing of it, past that time, counts as standing still
+            self._report()
 
     def _give_up(self, message: Message, failure: Failure) -> None:
         if self._plan.policy == "dead_letter":

@@ -320,7 +320,7 @@ def test_a_parked_partition_is_leased_when_its_time_has_come_and_not_before() ->
     [lease] = board.leases(100.0)
     board.accept(waiting(lease, parked=60.0), 100.0)
     assert board.leases(159.9) == []
-    assert board.workable_marks == {}, "it stands still for a known reason: that is no stall"
+    assert board.workable_marks(159.9) == {}, "it stands still for a known reason: that is no stall"
     assert [one.partitions[0].partition for one in board.leases(160.0)] == [A]
 
 
@@ -434,7 +434,7 @@ def test_what_is_held_is_committed_and_leased_no_more_and_its_round_is_asked_to_
     assert {key[0] for key in board.uncommitted()} == {A, B}
     [second] = board.leases()
     assert [item.partition for item in second.partitions] == [B]
-    assert A not in board.workable_marks, "nobody must call it stalled"
+    assert A not in board.workable_marks(0.0), "nobody must call it stalled"
     board.hold([A], is_held=False)
     board.accept(answer(second, {}))
     assert {item.partition for lease in board.leases() for item in lease.partitions} == {A, B}
@@ -459,7 +459,7 @@ def test_a_board_that_rests_leases_nothing_and_asks_every_round_to_end() -> None
     assert board.kept_waiting() == leases
     for lease in leases:
         board.accept(answer(lease, {A: 5, B: 5}))
-    assert (board.leases(), board.workable_marks) == ([], {})
+    assert (board.leases(), board.workable_marks(0.0)) == ([], {})
     board.gain([C])
     assert board.leases() == []
     board.is_paused = False

@@ -6,6 +6,7 @@ import contextlib
 import queue
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -157,4 +158,23 @@ def test_a_closed_desk_leaves_no_thread_behind(office: Office) -> None:
         within=10,
         what="the desk's threads have ended",
     )
+    line.close()
+
+
+def test_a_worker_that_takes_nothing_is_hung_up_on_and_does_not_hold_up_the_driver(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "SEND_SECONDS", 0.2)
+    frozen = office.call(0, 7)
+    sent, until = 0, time.monotonic() + 60
+    while office.desk.hears(0, 7):  # until its buffers are full
+        office.desk.grant({7: sent})
+        sent += 1
+        assert time.monotonic() < until
+    assert sent > 1
+    line = office.call(1, 8)
+    office.desk.finish(1, 8)
+    assert line.listen()
+    assert line.finish_asked
+    frozen.close()
     line.close()

@@ -25,7 +25,7 @@ from tidegate.records import Partition
 def test_without_a_slot_nothing_is_leased_and_nothing_counts_as_stalled() -> None:
     board = board_with(A, B, lanes=0)
     assert board.leases() == []
-    assert board.workable_marks == {}
+    assert board.workable_marks(0.0) == {}
 
 
 def test_with_fewer_slots_every_round_is_asked_to_end_and_all_partitions_share_what_is_left() -> None:
@@ -71,7 +71,7 @@ def test_a_lane_that_waits_for_a_slot_is_not_stalled() -> None:
     first, second = board.leases()
     board.waiting = frozenset({second.lane})
     [only] = first.partitions
-    assert list(board.workable_marks) == [only.partition]
+    assert list(board.workable_marks(0.0)) == [only.partition]
 
 
 def test_partitions_are_all_served_whatever_the_slots_do() -> None:

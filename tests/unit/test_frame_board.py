@@ -209,9 +209,9 @@ def test_a_round_that_a_stranger_has_behind_it_is_not_written_again() -> None:
 
 def test_a_round_that_takes_long_is_no_stall() -> None:
     table = Table(Position(3, planned=planned(9)), Position(0, planned=planned(4)))
-    assert table.board.workable_marks == {A: 3, B: 0}
+    assert table.board.workable_marks(0.0) == {A: 3, B: 0}
     table.lease()
-    assert table.board.workable_marks == {}
+    assert table.board.workable_marks(0.0) == {}
 
 
 def test_a_dead_round_is_leased_again_as_it_was() -> None:

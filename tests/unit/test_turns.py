@@ -51,7 +51,7 @@ class Shift:
 
     def _look(self) -> None:
         ends = dict.fromkeys(self.board.owned, END)
-        verdicts = self._watchdog.look(self.board.workable_marks, ends, self.now, self.board.lives)
+        verdicts = self._watchdog.look(self.board.workable_marks(self.now), ends, self.now, self.board.lives)
         self.replaced += [(self.now, one) for one in verdicts.replace]
         self.hopeless += [(self.now, one) for one in verdicts.hopeless]
         for lease, _ in self.board.blocking(verdicts.replace):
@@ -76,10 +76,13 @@ def hangs(_: Lease) -> None:
     return None
 
 
+AWAY_SECONDS = 1.0
+
+
 def finds_its_sink_away(lease: Lease) -> Outcome:
     first, *others = answer(lease, {}).partitions
-    away = (Open(first.position.mark, Tries(unavailable=1), wait=1.0),)
-    return Outcome(lease.lane, lease.round, (replace(first, open=away, parked=1.0), *others))
+    away = (Open(first.position.mark, Tries(unavailable=1), wait=AWAY_SECONDS),)
+    return Outcome(lease.lane, lease.round, (replace(first, open=away, parked=AWAY_SECONDS), *others))
 
 
 def test_partitions_that_take_turns_in_a_lane_are_not_stalled_however_long_a_turn_of_all_takes() -> None:
@@ -153,12 +156,28 @@ def test_a_lane_whose_sink_is_back_counts_as_stalled_again() -> None:
     assert shift.hopeless
 
 
+@pytest.mark.parametrize("partitions", [(A,), (A, B)], ids=["alone", "with another"])
+def test_a_worker_that_freezes_while_its_sink_is_away_is_noticed(partitions: tuple[Partition, ...]) -> None:
+    shift = Shift(board_with(*partitions, lanes=1))
+    numbers = iter(range(1, 10_000))
+
+    def tell(lease: Lease) -> None:
+        shift.board.hear(replace(finds_its_sink_away(lease), number=next(numbers)), shift.now)
+
+    shift.pass_time(5 * STALL_SECONDS, 3.0, tell)
+    assert shift.replaced == []
+    frozen_at = shift.now
+    shift.pass_time(3 * STALL_SECONDS, 3.0, hangs)
+    assert shift.replaced
+    assert frozen_at < shift.replaced[0][0] <= frozen_at + STALL_SECONDS + AWAY_SECONDS + 2 * LOOK_SECONDS
+
+
 def test_another_lane_is_watched_while_one_waits_for_its_sink() -> None:
     board = board_with(A, B, lanes=2)
     first, _ = board.leases()
     [held] = [item.partition for item in first.partitions]
     board.hear(replace(finds_its_sink_away(first), number=1))
-    assert set(board.workable_marks) == {A, B} - {held}
+    assert set(board.workable_marks(0.0)) == {A, B} - {held}
 
 
 def test_a_record_that_is_tried_again_keeps_its_own_partition_alone_from_being_watched() -> None:
@@ -168,4 +187,4 @@ def test_a_record_that_is_tried_again_keeps_its_own_partition_alone_from_being_w
     failed = (Open(0, Tries(failed=1), wait=5.0),)
     of_a = tuple(replace(one, open=failed) if one.partition == A else one for one in told.partitions)
     board.hear(replace(told, partitions=of_a))
-    assert set(board.workable_marks) == {B}
+    assert set(board.workable_marks(0.0)) == {B}

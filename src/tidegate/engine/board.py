@@ -305,17 +305,17 @@ class Board:
         """The mark of every partition of ours."""
         return {partition: one.position.mark for partition, one in self._owned.items() if one.position is not None}
 
-    @property
-    def workable_marks(self) -> dict[Partition, int]:
+    def workable_marks(self, now: float) -> dict[Partition, int]:
         """The marks of those that a round could move now: not failed, not waiting, not at the end of the run."""
         if self.is_paused or not self._most_lanes:
             return {}
         # While a lane looks for a sink that is away it begins nothing else, and another worker would find no more.
-        kept = self.waiting | {one.lane for one in self._owned.values() if one.waits_for_its_sink}
+        kept = self.waiting | {one.lane for one in self._owned.values() if one.waits_for_its_sink(now)}
+        watched = [one for one in self._owned.values() if one.may_be_leased and one.lane not in kept]
         return {
-            partition: one.position.mark
-            for partition, one in self._owned.items()
-            if one.position is not None and one.may_be_leased and not one.waits_for_its_time and one.lane not in kept
+            one.partition: one.position.mark
+            for one in watched
+            if one.position is not None and not one.waits_for_its_time(now)
         }
 
     @property

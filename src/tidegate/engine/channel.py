@@ -35,6 +35,8 @@ TICK_SECONDS = 1.0
 SILENCE_SECONDS = 5.0
 """A driver that says nothing for this long is frozen or stuck: nobody would commit what is settled."""
 MOST_BYTES = 4_000_000
+SEND_SECONDS = 1.0
+"""The driver's loop sends by itself: a worker that stands still for so long that its buffers are full is hung up on."""
 
 _LENGTH = struct.Struct(">I")
 
@@ -151,6 +153,7 @@ class LiveDesk:
                 return None
             caller = int(hello["lane"]), int(hello["round"])
             line.settimeout(None)
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_SECONDS))
             with self._lock:
                 is_over = self._is_over(*caller)
                 finish = is_over or caller in self._finishing
@@ -246,8 +249,16 @@ def _send(line: socket.socket, what: dict[str, object]) -> None:
 
 
 def _try_send(line: socket.socket, what: dict[str, object]) -> None:
-    with contextlib.suppress(OSError):
+    """Send, or hang up: a worker that takes nothing stands still, and half a frame is worse than none."""
+    try:
         _send(line, what)
+    except OSError:
+        _hang_up(line)
+
+
+def _timeval(seconds: float) -> bytes:
+    """Return a time as the system wants it for a socket."""
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
 
 
 def _send_bytes(line: socket.socket, frame: bytes) -> None:

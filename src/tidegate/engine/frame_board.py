@@ -116,10 +116,9 @@ class FrameBoard(Board):
         self._flying[LANE] = Lease(LANE, number, shares, self._limits, self._run)
         return [self._flying[LANE]]
 
-    @property
-    def workable_marks(self) -> dict[Partition, int]:
+    def workable_marks(self, now: float) -> dict[Partition, int]:
         """The marks that should move: none while a round runs, which may take as long as its writer does."""
-        return {} if self._flying or self.missing else super().workable_marks
+        return {} if self._flying or self.missing else super().workable_marks(now)
 
     @property
     def _is_complete(self) -> bool:

@@ -21,10 +21,12 @@ class Life(NamedTuple):
     lane: int | None
     mark: int
     ahead: tuple[tuple[int, int], ...] = ()
+    looks: int = 0
+    """How often its open records have found their sink away."""
 
     def has_gone_on(self, since: Life) -> bool:
-        """Whether something of it was settled since then."""
-        return (self.mark, self.ahead) != (since.mark, since.ahead)
+        """Whether something of it was settled since then, or its sink was looked for."""
+        return (self.mark, self.ahead, self.looks) != (since.mark, since.ahead, since.looks)
 
 
 @dataclass
@@ -81,20 +83,29 @@ class Owned:
         is_settled_here = not self.is_doubted and self.mover is None
         return self.position is not None and self.position != self.committed and is_settled_here
 
-    @property
-    def waits_for_its_time(self) -> bool:
+    def waits_for_its_time(self, now: float) -> bool:
         """Whether it stands still for a reason that is known: a record will be tried again, or is not due."""
-        return bool(self.open) or self.parked_until is not None
+        return self.parked_until is not None or (bool(self.open) and not self._is_overdue(now))
 
-    @property
-    def waits_for_its_sink(self) -> bool:
+    def waits_for_its_sink(self, now: float) -> bool:
         """Whether a record of it found a sink away: what shares its lane waits with it, for as long as that takes."""
-        return any(one.tries.unavailable for one in self.open)
+        return any(one.tries.unavailable for one in self.open) and not self._is_overdue(now)
+
+    def _is_overdue(self, now: float) -> bool:
+        """Whether it is past the time at which its sink was to be looked for: a worker that stands still tells nothing.
+
+        Other records that are tried again may have to wait until their lane has room for them.
+        """
+        looks = all(one.tries.unavailable for one in self.open)
+        return looks and now > self.told_at + max((one.wait for one in self.open), default=0.0)
 
     @property
     def life(self) -> Life | None:
         """What tells that its lane lives; None where its mark is not known yet."""
-        return None if self.position is None else Life(self.lane, self.position.mark, self.position.ahead)
+        if self.position is None:
+            return None
+        looks = sum(one.tries.unavailable for one in self.open)
+        return Life(self.lane, self.position.mark, self.position.ahead, looks)
 
     def leased(self, now: float) -> LeasedPartition:
         """Return it as a round gets it. Its mark must be known: `may_be_leased` asks for one."""
