@@ -2,7 +2,8 @@
 
 No clock: callers tell the time. A partition is *stalled* when its log has records beyond the mark, the mark does not
 move, and its lane did nothing for others that have work, for `stall_after`. First its lane is replaced; if it stalls
-again at the same mark for as long, the run must end.
+again at the same mark for as long, the run must end. One whose lane never gets to it is helped by a new worker now and
+then; that ends no run, since what others of the lane have in the reader may take hours in a slow sink.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class _Seen:
     """When its lane was last seen to do something for others that have work."""
     is_replaced: bool = False
 
-    def has_stood(self, now: float, patience: float, turns: int) -> bool:
-        """Whether its lane did nothing at all for so long, or nothing for it in so many turns of the others."""
-        return now - max(self.since, self.idle_since) >= patience or now - self.since >= turns * patience
+    def is_idle(self, now: float, patience: float) -> bool:
+        """Whether its lane did nothing at all for so long."""
+        return now - max(self.since, self.idle_since) >= patience
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Verdicts:
     """What stands still."""
 
     replace: tuple[Partition, ...]
-    """Stalled for the first time at this mark: its lane should be replaced."""
+    """Stalled for the first time at this mark, or left out for very long: its lane should be replaced."""
     hopeless: tuple[Partition, ...]
     """Stalled again after its lane was replaced."""
 
@@ -81,9 +82,10 @@ class Watchdog:
                 continue
             if movers[lane] > (partition in moved):
                 seen.idle_since = now
-            if seen.has_stood(now, patience, TURNS * sharers[lane]):
-                (hopeless if seen.is_replaced else replace).append(partition)
-                self._seen[partition] = _Seen(mark, now, seen.idle_since, is_replaced=True)
+            is_idle = seen.is_idle(now, patience)
+            if is_idle or now - seen.since >= TURNS * sharers[lane] * patience:
+                (hopeless if is_idle and seen.is_replaced else replace).append(partition)
+                self._seen[partition] = _Seen(mark, now, seen.idle_since, is_replaced=is_idle)
         self._lives, self._ends = lives, ends
         return Verdicts(tuple(replace), tuple(hopeless))
 
