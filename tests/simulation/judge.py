@@ -55,6 +55,8 @@ class Judge:
         self._tries: dict[tuple[object, Partition, int, int], int] = {}
         self._lost: dict[tuple[object, Partition], float] = {}
         self._goals: dict[object, tuple[Mapping[Partition, int], int]] = {}
+        self._first_leases: dict[Partition, tuple[int, int]] = {}
+        """Of each life: at which mark it was leased first, and how many commits there were before that."""
 
     # --- while it happens
 
@@ -64,6 +66,9 @@ class Judge:
 
     def leased(self, task: Task) -> None:
         """No other task may be at work on these, but for one of a session that is over."""
+        for item in task.lease.partitions:
+            place = life(item.partition, item.position.replay)
+            self._first_leases.setdefault(place, (item.position.mark, len(self._cluster.commits)))
         ended = self._cluster.group.ended
         for other in self._tasks:
             if other is task or other.is_over or other.is_out_of_sight or not other.partitions & task.partitions:
@@ -182,10 +187,10 @@ class Judge:
         begins: dict[Partition, int] = {}
         covered: dict[tuple[Partition, int], int] = {}
         marks: dict[Partition, int] = {}
-        for one in self._cluster.commits:
+        for number, one in enumerate(self._cluster.commits):
             place = life(one.partition, _replay(one))
             mark = one.mark or 0
-            begins.setdefault(place, mark)
+            begins.setdefault(place, self._begin(place, mark, number))
             for at in range(marks.get(place, begins[place]), mark):
                 covered[place, at] = one.committed_at_ms
             marks[place] = max(mark, marks.get(place, 0))
@@ -208,6 +213,15 @@ class Judge:
                 or covered.get((place, at), log.removed[at]) < log.removed[at]
             ]
         return lives
+
+    def _begin(self, place: Partition, mark: int, number: int) -> int:
+        """Return where a life begins whose first commit is this one.
+
+        A partition that came to a topic which the group knows begins at its beginning, and may be worked on before
+        that is committed: the commit may be refused meanwhile, and the first one that is taken lie behind that work.
+        """
+        leased_at, commits_before = self._first_leases.get(place, (mark, number))
+        return min(mark, leased_at) if commits_before <= number else mark
 
     def _effects_twice(self) -> Iterable[str]:
         seen = Counter((one.partition, one.record_offset) for one in self.events)

@@ -69,6 +69,7 @@ def test_no_random_schedule_loses_or_doubles_a_record_of_a_dataframe() -> None:
     [
         (71155863, "a member hears a generation late, and its commits are refused as of an old one"),
         (300408472, "an attempt at a record that retention took, and a mark has passed, comes to its end later"),
+        (500008773, "a start at the beginning of a known topic is committed only after its first record has run"),
         (200247648, "a round is told to finish before its task has started, and hears it when it calls"),
     ],
 )
