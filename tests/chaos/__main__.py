@@ -16,7 +16,7 @@ from tests import class_archives
 from tests.chaos.fleet import KINDS
 from tests.chaos.report import as_text
 from tests.chaos.run import run_chaos
-from tidegate.testing import EVERY_FAULT, Schedule
+from tidegate.testing import EVERY_FAULT, EVERY_FAULT_OF_NODES, Schedule
 
 
 def main() -> int:
@@ -25,6 +25,7 @@ def main() -> int:
     words.add_argument("--seed", type=int, default=None, help="the schedule; by chance where it is not given")
     words.add_argument("--every", type=float, default=4.0, help="seconds between faults, on average")
     words.add_argument("--copies", type=int, default=2, help="processes of each pipeline")
+    words.add_argument("--nodes", type=int, default=1, help="of Kafka; with three, they are struck one by one")
     words.add_argument("--pipelines", default=",".join(KINDS), help=f"some of {', '.join(KINDS)}")
     words.add_argument("--json", type=Path, default=None, help="write the report there, too")
     words.add_argument("--folder", type=Path, default=None, help="keep logs and records there")
@@ -43,9 +44,11 @@ def main() -> int:
     def say(sentence: str) -> None:
         sys.stderr.write(f"{time.monotonic() - began:7.1f}  {sentence}\n")
 
-    schedule = Schedule.random(seed, asked.seconds, EVERY_FAULT, every=asked.every)
-    again = f"make chaos SECONDS={asked.seconds:g} SEED={seed} EVERY={asked.every:g} PIPELINES={','.join(kinds)}"
-    report = run_chaos(schedule, kinds, folder, copies=asked.copies, again_with=again, say=say)
+    faults = EVERY_FAULT if asked.nodes == 1 else EVERY_FAULT_OF_NODES
+    schedule = Schedule.random(seed, asked.seconds, faults, every=asked.every)
+    again = f"make chaos SECONDS={asked.seconds:g} SEED={seed} EVERY={asked.every:g} NODES={asked.nodes} "
+    again += f"PIPELINES={','.join(kinds)}"
+    report = run_chaos(schedule, kinds, folder, copies=asked.copies, nodes=asked.nodes, again_with=again, say=say)
     sys.stdout.write(f"{as_text(report)}\nlogs and records: {folder}\n")
     if asked.json is not None:
         asked.json.write_bytes(orjson.dumps(report.as_json(), option=orjson.OPT_INDENT_2))

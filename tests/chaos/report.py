@@ -66,6 +66,8 @@ class ChaosReport:
     pipelines: list[PipelineReport]
     faults: list[FaultReport]
     notes: list[str]
+    nodes: int = 1
+    """Of Kafka."""
 
     @property
     def breaches(self) -> list[str]:
@@ -159,6 +161,7 @@ def recovery(after_ms: int, commits: list[CommitSeen]) -> float | None:
 
 def as_text(report: ChaosReport) -> str:
     name = "" if report.seed is None else f"seed {report.seed}, "
+    name += "" if report.nodes == 1 else f"{report.nodes} nodes, "
     lines = [f"chaos: {name}{report.seconds:g} s of faults", "", _row("PIPELINE", "GUARANTEE", *_HEADS)]
     for one in report.pipelines:
         met, aborted = ("-" if count is None else count for count in (one.met_work, one.aborted))

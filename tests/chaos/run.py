@@ -33,16 +33,17 @@ def run_chaos(
     folder: Path,
     *,
     copies: int = 2,
+    nodes: int = 1,
     together: int = 1,
     again_with: str = "",
     say: Say = lambda _: None,
 ) -> ChaosReport:
     """Run it, and return what it came to.
 
-    `together`: how many pipelines start side by side. `again_with`: the command that does the same again.
+    `nodes`: of Kafka. `together`: how many pipelines start side by side. `again_with`: the command for the same again.
     """
     say(str(schedule))
-    with Stage() as stage, assembled(stage, folder, kinds, copies) as fleet:
+    with Stage(nodes) as stage, assembled(stage, folder, kinds, copies) as fleet:
         attack = Attack(stage, [one.trial for one in fleet], say)
         with Looks(fleet) as looks:
             with Feed(fleet):
@@ -65,6 +66,7 @@ def run_chaos(
             [report_of(one, looks.answers[one.kind]) for one in fleet],
             fault_reports(attack.struck, commits),
             list(map(str, attack.struck)),
+            nodes,
         )
 
 

@@ -14,13 +14,14 @@ import orjson
 def tables(reports: list[dict[str, Any]]) -> str:
     """Return the table of runs, that of faults and that of pipelines."""
     lines = [
-        "| Seed | Seconds of faults | Pipelines | Records | Faults | Breaches | Surprises | Lost |",
-        "|" + "---|" * 8,
+        "| Seed | Nodes | Seconds of faults | Pipelines | Records | Faults | Breaches | Surprises | Lost |",
+        "|" + "---|" * 9,
     ]
     for one in reports:
         pipes = one["pipelines"]
         figures = (
             one["seed"],
+            one.get("nodes", 1),
             f"{one['seconds']:g}",
             ", ".join(pipe["kind"] for pipe in pipes),
             sum(pipe["records"] for pipe in pipes),

@@ -75,7 +75,7 @@ def test_a_fault_that_was_due_in_a_long_run_and_never_struck_makes_its_report_no
 def test_several_reports_become_one_table() -> None:
     page = tables([report([], []).as_json(), report([], []).as_json()])
 
-    assert "| 7 | 60 | function | 100 | 1 | 0 | 0 | 0 |" in page
+    assert "| 7 | 1 | 60 | function | 100 | 1 | 0 | 0 | 0 |" in page
     assert "| kill driver | 2 | 2 s | 2 s |" in page
     assert "| function | at least once | 200 | 206 | 6 | 2 | 8 | - | - |" in page
 

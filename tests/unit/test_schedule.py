@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tidegate.errors import SettingsError
-from tidegate.testing import EVERY_FAULT, Due, KillDriver, PlannedFault, Schedule
+from tidegate.testing import EVERY_FAULT, EVERY_FAULT_OF_NODES, Due, KillDriver, PlannedFault, Schedule
 from tidegate.testing import attack as attacking
 
 
@@ -46,12 +46,13 @@ def test_a_schedule_without_time_or_faults_is_refused(seconds: float, faults: li
 
 
 def test_every_fault_is_frozen_and_has_a_name_of_its_own() -> None:
-    kinds = [fault.kind for fault in EVERY_FAULT]
+    kinds = [fault.kind for fault in EVERY_FAULT_OF_NODES]
 
     assert len(set(kinds)) == len(kinds)
     # By name: a class with slots is made twice, and both are there.
-    assert {one.__name__ for one in PlannedFault.__subclasses__()} == {type(fault).__name__ for fault in EVERY_FAULT}
-    for fault in EVERY_FAULT:
+    names = {type(fault).__name__ for fault in EVERY_FAULT_OF_NODES}
+    assert {one.__name__ for one in PlannedFault.__subclasses__()} == names
+    for fault in EVERY_FAULT_OF_NODES:
         with pytest.raises((dataclasses.FrozenInstanceError, TypeError, AttributeError)):
             fault.seconds = 1  # type: ignore[attr-defined]
 

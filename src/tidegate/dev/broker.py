@@ -14,12 +14,12 @@ import sys
 import tempfile
 import time
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tidegate.dev import guard
 from tidegate.dev.jars import Progress, broker_classpath
+from tidegate.dev.node_settings import HOST, LOGGING, NODES, PLAIN, Seat, settings_of
 from tidegate.errors import BrokerUnreachable, SettingsError
 from tidegate.java import find_java
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from types import TracebackType
 
-HOST = "127.0.0.1"
 STARTED = "Kafka Server started"
 TAKEN = "Address already in use"
 _TRIES = 5
@@ -36,64 +35,6 @@ _JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerf
 # Below the range that outgoing connections take their ports from. Otherwise: the broker is stopped, a client that
 # tries again is given the broker's own port as its local one, connects to itself, and the restart finds it taken.
 _PORTS = range(20_000, 30_000)
-
-_SETTINGS: Mapping[str, str] = {
-    "process.roles": "broker,controller",
-    "controller.listener.names": "CONTROLLER",
-    "inter.broker.listener.name": "PLAINTEXT",
-    "auto.create.topics.enable": "false",
-    # One broker holds the only copy of everything.
-    "default.replication.factor": "1",
-    "offsets.topic.replication.factor": "1",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.num.partitions": "1",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
-    "share.coordinator.state.topic.num.partitions": "1",
-    # Tests wait for these; a cluster would take its time.
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "1000",
-    "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "6000",
-    "group.consumer.min.heartbeat.interval.ms": "500",
-    "group.consumer.heartbeat.interval.ms": "1000",
-    # After a kill the old registration must expire before the same broker may register again (9 s by default).
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-    "log.initial.task.delay.ms": "500",
-    "log.retention.check.interval.ms": "500",
-    "log.cleaner.backoff.ms": "200",
-    # The default takes a quarter of the heap.
-    "log.cleaner.dedupe.buffer.size": "4194304",
-    "num.network.threads": "2",
-    "num.io.threads": "4",
-}
-
-_LOGGING = """\
-status = error
-appender.out.type = Console
-appender.out.name = out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d{ISO8601} %-5p %c{1} %m%n
-rootLogger.level = info
-rootLogger.appenderRef.out.ref = out
-# Hundreds of lines at every start.
-logger.values.name = org.apache.kafka.common.config.AbstractConfig
-logger.values.level = warn
-"""
-
-
-@dataclass(frozen=True)
-class Seat:
-    """The place of one node in a cluster of several."""
-
-    node_id: int
-    controllers: Mapping[int, int]
-    """The ports on which the nodes speak to each other, by node id."""
-    cluster_id: str
 
 
 class Broker:
@@ -250,23 +191,13 @@ class Broker:
         for name in self._protocols:
             taken.add(self._ports.setdefault(name, free_port(besides=taken)))
         seat = self._seat or Seat(1, {1: free_port(besides=taken)}, "")
-        controller = seat.controllers[seat.node_id]
-        ports = {"PLAINTEXT": self._port, **self._ports}
-        listeners = ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
-        protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **self._protocols}
-        values = {
-            **_SETTINGS,
-            "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in protocols.items()),
-            "listeners": f"{listeners},CONTROLLER://{HOST}:{controller}",
-            "advertised.listeners": listeners,
-            "node.id": str(seat.node_id),
-            "controller.quorum.voters": ",".join(f"{one}@{HOST}:{port}" for one, port in seat.controllers.items()),
-            "log.dirs": str(self.folder / "data"),
-            **self._settings,
-        }
-        lines = [f"{name}={value}\n" for name, value in values.items()]
-        self._properties.write_text("".join(lines), encoding="utf-8")
-        (self.folder / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
+        taken |= set(seat.controllers.values())
+        # The others hear where this one is when it comes: its port among them is chosen anew each time.
+        among_nodes = {} if seat.address is None else {NODES: free_port(besides=taken)}
+        ports = {PLAIN: self._port, **self._ports, **among_nodes}
+        text = settings_of(seat, ports, self._protocols, self.folder / "data", self._settings)
+        self._properties.write_text(text, encoding="utf-8")
+        (self.folder / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
 
     def _format(self, java: str, classpath: str) -> None:
         """Prepare an empty data folder; leave one with data alone."""

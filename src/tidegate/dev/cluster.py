@@ -6,10 +6,11 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self
 
-from tidegate.dev.broker import HOST, Broker, Seat, free_port, new_cluster_id
+from tidegate.dev.broker import Broker, free_port, new_cluster_id
+from tidegate.dev.node_settings import HOST, Seat
 from tidegate.errors import SettingsError
 from tidegate.kafka.connection import Kafka
-from tidegate.kafka.leaders import coordinating_partition, read_replicas
+from tidegate.kafka.leaders import coordinating_partition, read_all_replicas, read_replicas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ class Cluster:
     A partition goes back to the node that was meant to lead it some seconds after that has returned.
     Topics have three replicas, or as many as there are nodes, and with three a record counts as written when two
     have it (`min.insync.replicas`). No node outlives this process. Without a folder nothing is kept.
+    `addresses`: what clients are told of each node, in order, where that is not its own address but a proxy's.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Cluster:
         nodes: int = 3,
         port: int | None = None,
         settings: Mapping[str, str] | None = None,
+        addresses: Sequence[str] = (),
         start_seconds: float = 120.0,
         progress: Progress | None = None,
     ) -> None:
@@ -51,6 +54,7 @@ class Cluster:
         ports = _choose_ports(nodes, port)
         controllers = _choose_ports(nodes, None, besides=ports)
         folders = {} if folder is None else node_folders(folder, nodes)
+        told: Sequence[str | None] = addresses or [None] * nodes
         # A node that has lost its folder comes back into the cluster that the others know.
         cluster_id = next(filter(None, map(_known_cluster, folders.values())), None) or new_cluster_id()
         self._folder = folder
@@ -61,9 +65,9 @@ class Cluster:
                 settings={**_shared_settings(nodes), **(settings or {})},
                 start_seconds=start_seconds,
                 progress=progress if number == 1 else None,
-                seat=Seat(number, dict(zip(numbers, controllers, strict=True)), cluster_id),
+                seat=Seat(number, dict(zip(numbers, controllers, strict=True)), cluster_id, address),
             )
-            for number in numbers
+            for number, address in zip(numbers, told, strict=True)
         }
         self.bootstrap = ",".join(f"{HOST}:{one}" for one in ports)
         """The addresses of all nodes, for clients."""
@@ -132,9 +136,10 @@ class Cluster:
         """Return the node that keeps the transactions of a producer of this name; None while there is none."""
         return self._coordinator(transactional_id, TRANSACTIONS)
 
-    def is_whole(self, topic: str) -> bool:
-        """Whether every replica of this topic is in sync."""
-        return all(set(one.in_sync) == set(one.nodes) for one in read_replicas(self._kafka, topic).values())
+    def is_whole(self, topic: str | None = None) -> bool:
+        """Whether every replica of this topic is in sync; of all topics, where none is named."""
+        found = read_all_replicas(self._kafka) if topic is None else {topic: read_replicas(self._kafka, topic)}
+        return all(set(one.in_sync) == set(one.nodes) for each in found.values() for one in each.values())
 
     def _coordinator(self, name: str, topic: str) -> int | None:
         found = read_replicas(self._kafka, topic)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient
 
 from tidegate.errors import TopicMissing
 from tidegate.kafka.connection import Kafka, translated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from confluent_kafka.admin._metadata import PartitionMetadata
 
 _ANSWER_SECONDS = 20.0
 
@@ -30,9 +36,20 @@ def read_replicas(kafka: Kafka, topic: str) -> dict[int, Replicas]:
         found = AdminClient(kafka.client()).list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic]
     if found.error is not None or not found.partitions:
         raise TopicMissing(f"the topic {topic} does not exist", f"create it with: tidegate topics create {topic}")
+    return _by_number(found.partitions)
+
+
+def read_all_replicas(kafka: Kafka) -> dict[str, dict[int, Replicas]]:
+    """Return where each partition of every topic lies, Kafka's own included."""
+    with translated("looking for the leaders of all topics", kafka.bootstrap):
+        found = AdminClient(kafka.client()).list_topics(timeout=_ANSWER_SECONDS).topics
+    return {name: _by_number(one.partitions) for name, one in found.items()}
+
+
+def _by_number(partitions: Mapping[int, PartitionMetadata]) -> dict[int, Replicas]:
     return {
         number: Replicas(tuple(one.replicas), tuple(one.isrs), one.leader if one.leader >= 0 else None)
-        for number, one in found.partitions.items()
+        for number, one in partitions.items()
     }
 
 

@@ -9,6 +9,7 @@ from tidegate.testing.copies import CopySeen, read_copies
 from tidegate.testing.evidence import Struck
 from tidegate.testing.faults import (
     EVERY_FAULT,
+    EVERY_FAULT_OF_NODES,
     CutConnections,
     CutPower,
     DelayRequests,
@@ -23,6 +24,7 @@ from tidegate.testing.faults import (
     KillDriver,
     KillExecutor,
     KillWorker,
+    LoseNode,
     PlannedFault,
     Rebalance,
     RedriveDead,
@@ -43,6 +45,7 @@ from tidegate.testing.trial import Subject, Trial
 
 __all__ = [
     "EVERY_FAULT",
+    "EVERY_FAULT_OF_NODES",
     "Attack",
     "Breach",
     "Broker",
@@ -72,6 +75,7 @@ __all__ = [
     "KillDriver",
     "KillExecutor",
     "KillWorker",
+    "LoseNode",
     "PlannedFault",
     "Program",
     "Rebalance",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tidegate.errors import TidegateError
 from tidegate.testing import faults
 from tidegate.testing.evidence import Struck, Witness
+from tidegate.testing.nodes import NOT_WHOLE, choose_node, duties_of
 from tidegate.testing.operators import Operators
 from tidegate.testing.programs import Program, kill
 from tidegate.testing.proxy import Delay, Disturbance, RefuseCommits
@@ -31,6 +32,9 @@ _EVERY_API = range(100)
 _SAID_SECONDS = 30.0
 """How long after its end a fault may show in what a program says of itself: that a sink is away, every ten seconds."""
 _STOP_SECONDS = 60.0
+_WHOLE_SECONDS = 60.0
+"""How long a node that came back may take to catch up with the others before the next one is struck."""
+_TICKS_BETWEEN_LOOKS = 10
 _NOT_FULL = "but it said nothing of its history"
 
 Undo = Callable[[], None]
@@ -58,10 +62,8 @@ class Attack:
             while passed < schedule.seconds:
                 while waiting and waiting[0].at_seconds <= passed:
                     self.strike(waiting.pop(0))
-                self._end_those(until=time.monotonic())
-                self._witness.look()
                 # Time that a fault took, a broker's start for example, does not count: the next would follow at once.
-                self._keep()
+                self._pass()
                 passed += _TICK_SECONDS
         finally:
             self._end_those(until=None)
@@ -69,6 +71,12 @@ class Attack:
         while self._witness.is_looking:
             self._witness.look()
             self._keep()
+
+    def _pass(self) -> None:
+        """Let a moment pass: what is over ends, what was awaited is seen, what has ended is started again."""
+        self._end_those(until=time.monotonic())
+        self._witness.look()
+        self._keep()
 
     def _keep(self) -> None:
         for trial in self._trials:
@@ -80,7 +88,7 @@ class Attack:
         fault = due.fault
         able = [one for one in self._trials if type(fault) not in one.subject.spared]
         trial = able[min(int(due.draw * len(able)), len(able) - 1)] if able else None
-        everybody = isinstance(fault, _OF_ALL)
+        everybody = isinstance(fault, (*_OF_ALL, *_OF_A_NODE))
         whom = "" if trial is None or everybody else trial.subject.group
         struck = Struck(fault, _now_ms(), whom)
         self.struck.append(struck)
@@ -96,7 +104,9 @@ class Attack:
     def _cause(self, struck: Struck, trial: Trial | None, draw: float) -> None:
         fault = struck.fault
         try:
-            if isinstance(fault, _OF_ALL):
+            if isinstance(fault, _OF_A_NODE):
+                self._strike_node(struck, draw)
+            elif isinstance(fault, _OF_ALL):
                 self._strike_all(struck)
             elif trial is not None and isinstance(fault, _OF_A_COPY):
                 copies = [program for program in trial.copies if program.code is None]
@@ -219,17 +229,48 @@ class Attack:
 
     # --- of everybody
 
-    def _strike_all(self, struck: Struck) -> None:
-        struck.happened = True  # what is away, restarted or cut was so when the call returns
-        broker, proxy = self._stage.broker, self._stage.proxy
+    def _strike_node(self, struck: Struck, draw: float) -> None:
+        cluster = self._stage.cluster
+        if isinstance(struck.fault, faults.LoseNode) and len(cluster.nodes) == 1:
+            struck.told, struck.is_possible = "there is one node only", False
+            return
+        number = self._sound_node(draw)
+        if number is None:
+            struck.told = NOT_WHOLE
+            return
+        struck.at_ms = _now_ms()
+        node = cluster.node(number)
+        struck.told = duties_of(cluster, number, [trial.subject.group for trial in self._trials])
         match struck.fault:
             case faults.KillBroker(seconds=seconds):
                 self._note_all("broker_killed", seconds)
-                broker.kill()
-                self._later(struck, seconds, lambda: _start(broker.start))
+                node.kill()
+                self._later(struck, seconds, lambda: _start(node.start))
+            case faults.LoseNode(seconds=seconds):
+                self._note_all("node_lost", seconds)
+                cluster.lose(number)
+                self._later(struck, seconds, lambda: _start(node.start))
             case faults.RestartBroker():
                 self._note_all("broker_restarted", 0)
-                broker.restart()
+                node.restart()
+        struck.happened = True  # what was ended was away when the call returned
+
+    def _sound_node(self, draw: float) -> int | None:
+        """Return the node to strike, once the others can do without it; None where that does not come in time."""
+        deadline = time.monotonic() + _WHOLE_SECONDS
+        while True:
+            with contextlib.suppress(TidegateError):  # none answers just now
+                if (number := choose_node(self._stage.cluster, draw)) is not None:
+                    return number
+            if time.monotonic() > deadline:
+                return None
+            for _ in range(_TICKS_BETWEEN_LOOKS):
+                self._pass()
+
+    def _strike_all(self, struck: Struck) -> None:
+        struck.happened = True  # what is cut was so when the call returns
+        proxy = self._stage.proxy
+        match struck.fault:
             case faults.CutConnections():
                 self._note_all("connections_cut", 0)
                 self._count(struck, proxy.cut())
@@ -310,9 +351,8 @@ _OF_A_COPY = (
     faults.FreezeDriver,
     faults.FillDisk,
 )
+_OF_A_NODE = (faults.KillBroker, faults.RestartBroker, faults.LoseNode)
 _OF_ALL = (
-    faults.KillBroker,
-    faults.RestartBroker,
     faults.CutConnections,
     faults.DropConnections,
     faults.DelayRequests,

@@ -57,14 +57,21 @@ class Rebalance(PlannedFault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KillBroker(PlannedFault):
-    """kill -9 of the broker, which is started again with its data."""
+    """kill -9 of the broker, or of one of several nodes, which is started again with its data."""
 
     seconds: float = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartBroker(PlannedFault):
-    """The broker is stopped in good order and started again."""
+    """The broker, or one of several nodes, is stopped in good order and started again: its leaders move and return."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoseNode(PlannedFault):
+    """One of several nodes is lost for good with all it has; after a while an empty one takes its place."""
+
+    seconds: float = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,4 +182,7 @@ EVERY_FAULT: tuple[PlannedFault, ...] = (
     RewindGroup(),
     RedriveDead(),
 )
-"""One of each, with its usual length."""
+"""One of each that a single broker can have, with its usual length."""
+
+EVERY_FAULT_OF_NODES: tuple[PlannedFault, ...] = (*EVERY_FAULT, LoseNode())
+"""One of each, for a stage of several nodes."""

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a Kafka broker, which delays, refuses and cuts, and counts how often it did.
+"""A TCP proxy in front of Kafka, one node or several, which delays, refuses and cuts, and counts how often it did.
 
 A broker tells its clients where to go on, so it has to name the proxy, which is therefore made first:
 
@@ -128,30 +128,36 @@ AnyDisturbance = TypeVar("AnyDisturbance", bound=Disturbance)
 
 
 class KafkaProxy:
-    """Carries connections to a broker, in threads of this process.
+    """Carries connections to a broker, or to each of several nodes, in threads of this process.
 
     Each connection has one request at a time on its way, as inside a broker: answers keep their order.
     Not for producers that want no answer (`acks=0`).
     """
 
-    def __init__(self) -> None:
-        self._listener = socket.create_server((HOST, 0))
-        self._broker: tuple[str, int] | None = None
+    def __init__(self, nodes: int = 1) -> None:
+        self._listeners = [socket.create_server((HOST, 0)) for _ in range(nodes)]
+        self._brokers: list[tuple[str, int]] = []
         self._disturbances: list[Disturbance] = []
         self._is_unplugged = False
         self._connections: dict[socket.socket, socket.socket] = {}
         self._lock = threading.Lock()
-        threading.Thread(target=self._accept, name="kafka-proxy", daemon=True).start()
+        for number in range(nodes):
+            threading.Thread(target=self._accept, args=(number,), name="kafka-proxy", daemon=True).start()
+
+    @property
+    def addresses(self) -> list[str]:
+        """The address of each node for clients, which the node must advertise."""
+        return [f"{HOST}:{one.getsockname()[1]}" for one in self._listeners]
 
     @property
     def bootstrap(self) -> str:
-        """The address for clients, and the one that the broker must advertise."""
-        return f"{HOST}:{self._listener.getsockname()[1]}"
+        """The address for clients, and the one that the broker must advertise; of several nodes, all."""
+        return ",".join(self.addresses)
 
     def forward_to(self, bootstrap: str) -> None:
-        """Name the broker; until then every connection is closed at once."""
-        host, _, port = bootstrap.rpartition(":")
-        self._broker = (host, int(port))
+        """Name the broker, or all nodes in order; until then every connection is closed at once."""
+        places = [one.rpartition(":") for one in bootstrap.split(",")]
+        self._brokers = [(host, int(port)) for host, _, port in places]
 
     @contextlib.contextmanager
     def under(self, disturbance: AnyDisturbance) -> Iterator[AnyDisturbance]:
@@ -187,9 +193,10 @@ class KafkaProxy:
     def close(self) -> None:
         """Take no more connections, and end those that there are."""
         # Closing alone leaves the thread in its accept.
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        for listener in self._listeners:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
         for disturbance in self._disturbances:
             disturbance.end()
         self.cut()
@@ -200,18 +207,19 @@ class KafkaProxy:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _accept(self) -> None:
+    def _accept(self, number: int) -> None:
         with contextlib.suppress(OSError):  # closed
             while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), name="kafka-proxy-line", daemon=True).start()
+                client, _ = self._listeners[number].accept()
+                line = threading.Thread(target=self._serve, args=(client, number), name="kafka-proxy-line", daemon=True)
+                line.start()
 
-    def _serve(self, client: socket.socket) -> None:
+    def _serve(self, client: socket.socket, number: int) -> None:
         # Either side may hang up at any time: the other is hung up on, too.
         with client, contextlib.suppress(OSError):
-            if self._broker is None or self._is_unplugged:
+            if not self._brokers or self._is_unplugged:
                 return
-            with socket.create_connection(self._broker) as broker:
+            with socket.create_connection(self._brokers[number]) as broker:
                 with self._lock:
                     self._connections[client] = broker
                 if self._is_unplugged:  # since we looked

@@ -1,11 +1,11 @@
-"""A development broker behind a proxy: what a trial needs to disturb both."""
+"""A development Kafka behind a proxy, one node or several: what a trial needs to disturb both."""
 
 from __future__ import annotations
 
 import contextlib
 from typing import Self
 
-from tidegate.dev.broker import Broker
+from tidegate.dev.cluster import Cluster
 from tidegate.kafka.connection import Kafka
 from tidegate.testing.proxy import KafkaProxy
 
@@ -16,14 +16,13 @@ _START_SECONDS = 180.0
 class Stage:
     """A real Kafka of its own, reached through a proxy by everybody; both end with the `with` block.
 
-    `bootstrap` is the address for clients, `broker` can be killed and started, `proxy` delays, refuses and cuts.
+    `bootstrap` is the address for clients, each node of `cluster` can be killed and started, `proxy` delays, refuses
+    and cuts what clients send. Nodes speak to each other without it.
     """
 
-    def __init__(self) -> None:
-        self.proxy = KafkaProxy()
-        self.broker = Broker(
-            settings={"advertised.listeners": f"PLAINTEXT://{self.proxy.bootstrap}"}, start_seconds=_START_SECONDS
-        )
+    def __init__(self, nodes: int = 1) -> None:
+        self.proxy = KafkaProxy(nodes)
+        self.cluster = Cluster(nodes=nodes, addresses=self.proxy.addresses, start_seconds=_START_SECONDS)
 
     @property
     def bootstrap(self) -> str:
@@ -38,11 +37,11 @@ class Stage:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as opened:
             opened.enter_context(self.proxy)
-            self.broker.start()
-            self.proxy.forward_to(self.broker.bootstrap)
+            self.cluster.start()
+            self.proxy.forward_to(self.cluster.bootstrap)
             opened.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.broker.stop()
+        self.cluster.stop()
         self.proxy.close()
