@@ -25,6 +25,8 @@ class CopySeen:
     is_dead: bool
     said: Copy
     """All that its headers say."""
+    lies_at: tuple[int, int] | None = None
+    """Partition and offset of the copy itself; None: not known."""
 
 
 def read_copies(kafka: Kafka, group: str) -> list[CopySeen]:
@@ -40,5 +42,6 @@ def read_copies(kafka: Kafka, group: str) -> list[CopySeen]:
             origin = copy.origin
             at_ms = round(record.timestamp.timestamp() * 1000)
             place = Partition(origin.topic, origin.partition)
-            found.append(CopySeen(place, origin.offset, name, at_ms, name == dead, copy))
+            lies_at = (record.partition, record.offset)
+            found.append(CopySeen(place, origin.offset, name, at_ms, name == dead, copy, lies_at))
     return found

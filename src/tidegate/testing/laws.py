@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Literal
 
 from tidegate.records import Partition
@@ -61,6 +61,7 @@ def check_laws(  # what happened is told by that many witnesses
         ]
     return [
         *_marks_cover_settled_records_only(story),
+        *_marks_cover_copies_that_went_on(story),
         *_everything_is_settled(story),
         *_repeats_follow_faults(story),
         *_copies_follow_faults(story),
@@ -107,6 +108,29 @@ def _covered_too_early(
                 )
 
 
+def _marks_cover_copies_that_went_on(story: Story) -> Iterator[Breach]:
+    """Of each copy in a retry or redrive topic something came before its own mark: an effect, or another copy."""
+    ran: dict[tuple[Partition, int], list[int]] = defaultdict(list)
+    for event in chain.from_iterable(story.events.values()):
+        ran[event.partition, event.record_offset].append(event.at_ms)
+    for (partition, record_offset), copies in story.letters.items():
+        for copy in copies:
+            # Where some children or sinks have the record already, those that are judged may be among them.
+            covering = None if copy.is_dead or copy.said.done else story.first_over(copy)
+            if covering is None or record_offset not in story.wanted[partition]:
+                continue
+            came = [one.at_ms for one in copies if (one.topic, one.said) != (copy.topic, copy.said)]
+            came += ran.get((partition, record_offset), ())
+            if not any(copy.at_ms <= at_ms <= covering.committed_at_ms for at_ms in came):
+                yield breach(
+                    "L1",
+                    partition,
+                    [record_offset],
+                    f"the copy of offset {record_offset} written to {copy.topic} at {copy.at_ms} lay below the mark "
+                    f"{covering.mark} committed there at {covering.committed_at_ms}, and nothing had come of it",
+                )
+
+
 def _within(sorted_offsets: list[int], stretches: Iterable[tuple[int, int]]) -> list[int]:
     """Return those that lie in one of these stretches."""
     return [
@@ -121,9 +145,10 @@ def _within(sorted_offsets: list[int], stretches: Iterable[tuple[int, int]]) -> 
 
 def _everything_is_settled(story: Story) -> Iterator[Breach]:
     for partition, record_offsets in story.produced.items():
-        # A copy in a retry topic is not the end of its record: it must reach a sink or the dead letters.
-        settled = {event.record_offset for event in story.events[partition]} | story.dead[partition]
-        settled |= set(story.effects[partition])
+        # A copy in a retry topic is not the end of its record: it must reach a sink or the dead letters. Nor is a
+        # dead letter that was redriven.
+        settled = {event.record_offset for event in story.events[partition]} | set(story.effects[partition])
+        settled |= {at for at in story.dead[partition] if story.has_letter_left(partition, at)}
         missing = [record_offset for record_offset in record_offsets if record_offset not in settled]
         if missing:
             yield breach("L2", partition, missing, f"never settled: offsets {ranges(missing)}")
@@ -203,7 +228,8 @@ def _parts(fault: Fault, earlier: Event, later: Event) -> bool:
         is_in_time = earlier.at_ms <= fault.at_ms + ZOMBIE_MS
         return is_in_time and earlier.driver == fault.driver and later.run != earlier.run
     if fault.worker is not None:
-        return earlier.pid == fault.worker and later.process != earlier.process
+        is_in_time = earlier.at_ms <= fault.at_ms + ZOMBIE_MS  # its process id may come again
+        return is_in_time and earlier.pid == fault.worker and later.process != earlier.process
     return earlier.at_ms <= fault.at_ms
 
 

@@ -95,6 +95,7 @@ class Story:
         self.produced: dict[Partition, list[int]] = defaultdict(list)
         for topic, number, record_offset in sorted(produced):
             self.produced[Partition(topic, number)].append(record_offset)
+        self.wanted = defaultdict(set, {place: set(offsets) for place, offsets in self.produced.items()})
         self.events: dict[Partition, list[Event]] = defaultdict(list)
         for event in events:
             if event.kind == "settled":
@@ -195,6 +196,20 @@ class Story:
             fault.at_ms <= second.at_ms and first.at_ms <= fault.at_ms + max(fault.lasts_ms, ZOMBIE_MS)
             for fault in self.faults
         ) or any(first.at_ms <= step.at_ms <= second.at_ms for step in self._asked(first.partition))
+
+    def first_over(self, copy: CopySeen) -> CommitSeen | None:
+        """Return the first commit of a copy's own topic whose mark has passed it."""
+        if copy.lies_at is None:
+            return None
+        number, at = copy.lies_at
+        known = self.commits.get(Partition(copy.topic, number), ())
+        return next((one for one in known if mark_of(one) > at), None)
+
+    def has_letter_left(self, partition: Partition, record_offset: int) -> bool:
+        """Whether one of its dead letters was not sent back."""
+        known = self.letters.get((partition, record_offset), ())
+        redriven = {one.said.redriven_from for one in known} - {None}
+        return sum(one.is_dead for one in known) > len(redriven)
 
     def times_given_up(self, partition: Partition, record_offset: int) -> int:
         """How many passes ended in the dead letters: their copies may be there twice, and those redriven went on."""
