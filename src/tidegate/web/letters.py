@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 MOST_LETTERS = 200
 MOST_BYTES = 2 * 1024 * 1024
 SCAN_SECONDS = 8.0
+_HEADER_BYTES = 8
+"""What a header takes beside its name and value."""
 
 _PLACE = re.compile(r"(\d{1,9})-(\d{1,18})")
 
@@ -42,7 +44,7 @@ def load_page(
     for found in DeadTopic(cluster, group).each(chosen, first):
         letter = found.letter
         taken = chosen.takes(letter)
-        weight = sum(len(part or b"") for part in (letter.key, letter.value, *(value for _, value in letter.headers)))
+        weight = _weight(letter)
         is_full = len(letters) == most or (letters and size + weight > MOST_BYTES)
         if (taken and is_full) or time.monotonic() > deadline:
             return LetterPage(group, tuple(letters), f"{letter.partition}-{letter.offset}")
@@ -50,6 +52,13 @@ def load_page(
             letters.append(letter)
             size += weight
     return LetterPage(group, tuple(letters), None)
+
+
+def _weight(letter: DeadLetter) -> int:
+    """Return about how many bytes it takes in an answer: ten thousand headers weigh something without a value, too."""
+    said = (letter.error_message, letter.traceback, *(name for name, _ in letter.headers))
+    held = (letter.key, letter.value, *(value for _, value in letter.headers))
+    return sum(map(len, said)) + sum(len(part or b"") for part in held) + _HEADER_BYTES * len(letter.headers)
 
 
 def load_letter(cluster: Cluster, group: str, place: Place) -> DeadLetter:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tidegate.web.pages.visit import Visit
 
 _MOST_LETTERS = 20_000
+_MOST_HEADERS = 200
+"""Ten thousand hold up the whole server for seconds."""
 
 
 class LetterPage:
@@ -73,10 +75,13 @@ class LetterPage:
         with card("Value", size):
             _block(text)
         if letter.headers:
-            with card("Headers"), ui.element("div").classes("facts"):
-                for name, content in letter.headers:
-                    ui.label(words.visible(name))
-                    ui.label(_short(content))
+            with card("Headers"):
+                with ui.element("div").classes("facts"):
+                    for name, content in letter.headers[:_MOST_HEADERS]:
+                        ui.label(words.brief(words.visible(name)))
+                        ui.label(_short(content))
+                if len(letter.headers) > _MOST_HEADERS:
+                    _say_more(len(letter.headers) - _MOST_HEADERS, "header")
         if letter.history:
             with card("History", "UTC"), ui.element("div").classes("facts"):
                 for past in letter.history:
@@ -109,12 +114,15 @@ def _facts(letter: DeadLetter) -> list[tuple[str, str]]:
 def _short(content: bytes | None) -> str:
     if content is None:
         return "null"
-    return words.payload(content)[1] or "(empty)"
+    return words.brief(words.payload(content)[1]) or "(empty)"
 
 
 def _block(text: str) -> None:
     """Show text as it is, line by line. A label: its content is never markup."""
     ui.label(text[:_MOST_LETTERS]).classes("payload").props('tabindex="0"')
     if len(text) > _MOST_LETTERS:
-        rest = counted(len(text) - _MOST_LETTERS, "character")
-        ui.label(f"{rest} more: tidegate dead show --json prints all of it.").classes("small")
+        _say_more(len(text) - _MOST_LETTERS, "character")
+
+
+def _say_more(count: int, what: str) -> None:
+    ui.label(f"{counted(count, what)} more: tidegate dead show --json prints all of it.").classes("small")

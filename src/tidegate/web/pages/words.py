@@ -18,6 +18,7 @@ UNKNOWN = "-"
 WORST_FIRST: tuple[Verdict, ...] = ("stalled", "stopped", "behind", "rewound", "unknown", "ok")
 
 _FIRST_BYTES = 64
+_BRIEF_LETTERS = 1000
 
 
 def number(value: int | None) -> str:
@@ -70,6 +71,11 @@ def payload(content: bytes | None) -> tuple[str, str]:
             content[:_FIRST_BYTES].hex(" ") + more
         )
     return counted(len(content), "byte"), visible(text)
+
+
+def brief(text: str) -> str:
+    """Cut what is longer than anybody reads in a line: a key, or a header, may be a megabyte."""
+    return text if len(text) <= _BRIEF_LETTERS else f"{text[:_BRIEF_LETTERS]} …"
 
 
 def visible(text: str) -> str:
