@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import socketserver
+import struct
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,6 +20,10 @@ from tests.support import is_alive, wait_until
 from tidegate.ops.produce import Message
 from tidegate.testing import (
     Attack,
+    CutConnections,
+    DelayRequests,
+    DenyCommits,
+    DropConnections,
     Due,
     FailSink,
     FillDisk,
@@ -37,6 +45,7 @@ from tidegate.testing import (
 from tidegate.testing import attack as attacking
 from tidegate.testing.evidence import Witness
 from tidegate.testing.remains import Remains
+from tidegate.testing.requests import METADATA
 from tidegate.testing.trial import dated
 
 SPEAK = (
@@ -196,6 +205,101 @@ def test_a_copy_that_ends_when_told_to_has_been_rebalanced(make_trial: Callable[
     struck = attack.strike(Due(0.0, Rebalance(), 0.0))
     assert not struck.happened, "not yet"
     assert program.ended_within(20) == 0
+
+
+# --- what happens on the way to Kafka
+
+
+FRAME = struct.pack(">hhi", METADATA, 12, 1)
+"""A request without a body."""
+
+
+@pytest.fixture
+def echo(stage: Stage) -> Iterator[None]:
+    """What answers each request of the stage with itself."""
+
+    class Answer(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while size := self.rfile.read(4):
+                self.wfile.write(size + self.rfile.read(int.from_bytes(size)))
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        stage.proxy.forward_to(f"127.0.0.1:{server.server_address[1]}")
+        yield
+        server.shutdown()
+
+
+def connect(stage: Stage) -> socket.socket:
+    host, _, port = stage.bootstrap.rpartition(":")
+    return socket.create_connection((host, int(port)), 20)
+
+
+def asked(line: socket.socket) -> bytes:
+    """Send a request, and return the answer; nothing where the connection ends."""
+    line.sendall(len(FRAME).to_bytes(4) + FRAME)
+    try:
+        return line.recv(100)
+    except ConnectionResetError:
+        return b""
+
+
+CUTS = [CutConnections(), DropConnections(seconds=0.1)]
+
+
+@pytest.mark.parametrize("fault", CUTS, ids=lambda fault: fault.kind)
+@pytest.mark.usefixtures("echo")
+def test_connections_count_as_cut_when_there_was_one_and_it_ended(
+    make_trial: Callable[..., Trial], stage: Stage, fault: PlannedFault
+) -> None:
+    trial = make_trial()
+    with connect(stage) as line:
+        assert asked(line)
+        struck = strike(trial, fault)
+        assert (struck.happened, struck.told) == (True, "1 connections")
+        assert line.recv(1) == b""
+    assert len(trial.log.read().faults) == 1
+    with connect(stage) as line:
+        assert asked(line), "connections are taken again"
+
+
+@pytest.mark.parametrize("fault", CUTS, ids=lambda fault: fault.kind)
+def test_no_connection_is_none_that_was_cut(make_trial: Callable[..., Trial], fault: PlannedFault) -> None:
+    struck = strike(make_trial(), fault)
+    assert (struck.happened, struck.told) == (False, "0 connections")
+
+
+@pytest.mark.usefixtures("echo")
+def test_requests_count_as_delayed_when_one_was(make_trial: Callable[..., Trial], stage: Stage) -> None:
+    trial = make_trial()
+    with connect(stage) as line:
+
+        def ask_and_wait() -> None:
+            line.sendall(len(FRAME).to_bytes(4) + FRAME)
+            [delay] = stage.proxy._disturbances
+            wait_until(lambda: delay.struck > 0, within=20, what="the request is held")
+
+        struck = strike(trial, DelayRequests(seconds=0.1, by_seconds=3600.0), ask_and_wait)
+        assert (struck.happened, struck.told) == (True, "1 requests")
+        assert line.recv(100), "what was held is let go when the fault is over"
+        assert asked(line), "and nothing more is held"
+
+
+@pytest.mark.parametrize("fault", [DelayRequests(seconds=0.1), DenyCommits(seconds=0.1)], ids=lambda fault: fault.kind)
+@pytest.mark.usefixtures("echo")
+def test_where_nothing_was_asked_nothing_was_delayed_or_refused(
+    make_trial: Callable[..., Trial], stage: Stage, fault: PlannedFault
+) -> None:
+    trial = make_trial()
+    with connect(stage) as line:
+        struck = strike(trial, fault)
+        assert (struck.happened, struck.told) == (False, "0 requests")
+        assert asked(line)
+    # Refused commits excuse no record that runs again.
+    assert [one.kind for one in trial.log.read().faults] == ["requests_delayed"][: isinstance(fault, DelayRequests)]
 
 
 def test_a_witness_looks_until_its_time_is_up() -> None:
