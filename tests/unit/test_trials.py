@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import is_alive, wait_until
+from tidegate.errors import BrokerUnreachable
 from tidegate.ops.produce import Message
 from tidegate.testing import (
     Attack,
@@ -130,6 +131,19 @@ def test_a_sink_that_is_taken_away_counts_when_a_run_says_so(
     trial = make_trial("while True: say('held'); time.sleep(0.02)", sink_away=calls.append)
     struck = strike(trial, FailSink(seconds=0.1))
     assert (struck.happened, struck.told, calls) == (True, "held", [True, False])
+
+
+def test_a_fault_that_cannot_be_ended_keeps_no_other_one_from_its_end(make_trial: Callable[..., Trial]) -> None:
+    def away(is_away: bool) -> None:
+        if not is_away:
+            raise BrokerUnreachable("it does not start again", "look at its log")
+
+    broken, other = make_trial(sink_away=away), make_trial()
+    attack = Attack(broken.stage, [broken, other])
+    first, second = Due(0.0, FailSink(seconds=0.1), 0.0), Due(0.0, SlowSink(seconds=0.1), 0.9)
+    with pytest.raises(BrokerUnreachable):
+        attack.run(Schedule(0.5, (first, second)))
+    assert not other.switch.is_on("slow sink")
 
 
 @pytest.mark.parametrize(("word", "happened"), [("history_failed", True), ("gained", False)])

@@ -337,9 +337,10 @@ class Attack:
     def _end_those(self, *, until: float | None) -> None:
         over = [one for one in self._open if until is None or one[0] <= until]
         self._open = [one for one in self._open if one not in over]
-        for _, struck, undo in over:
-            undo()
-            struck.ended_ms = _now_ms()
+        # One that cannot be ended, a Kafka that does not start again for example, keeps no other one from its end.
+        with contextlib.ExitStack() as ending:
+            for _, struck, undo in reversed(over):
+                ending.callback(_end, struck, undo)
 
 
 _OF_A_COPY = (
@@ -376,6 +377,11 @@ def _ended_well(program: Program) -> str:
 
 def _met(trial: Trial, name: str) -> str:
     return "it was met" if trial.switch.was_met(name) else ""
+
+
+def _end(struck: Struck, undo: Undo) -> None:
+    undo()
+    struck.ended_ms = _now_ms()
 
 
 def _start(start: Callable[[], object]) -> None:
