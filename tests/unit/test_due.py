@@ -13,6 +13,7 @@ from tidegate.engine.copying import Copier
 from tidegate.engine.fates import Tools
 from tidegate.engine.round import Round
 from tidegate.records import Lease, LeasedPartition, Limits, Position
+from tidegate.steps import Order
 
 APPENDED = 2
 NOON = 1_800_000_000_000
@@ -70,3 +71,39 @@ def test_a_copy_is_tried_when_it_is_due_and_no_wrong_clock_makes_it_wait_for_eve
     else:
         assert found.parked is not None
         assert parked - 5 < found.parked <= parked
+
+
+@dataclass(frozen=True)
+class Keyed(Appended):
+    """A copy of a record with a key."""
+
+    of: str = ""
+
+    def key(self) -> bytes:  # type: ignore[override]  # the others have none
+        return self.of.encode()
+
+
+@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize("order", ["key", "none", "partition"])
+def test_a_copy_that_is_tried_again_waits_for_none_that_is_not_due_and_is_overtaken_by_none_of_its_key(
+    width: int, order: Order
+) -> None:
+    ran: list[str] = []
+
+    def sink(value: bytes) -> None:
+        ran.append(value.decode())
+        if ran == ["0"]:
+            raise ValueError("not yet")
+
+    pipeline = tg.from_kafka("t", group="g").sink(sink).parallel(width, order=order)
+    plan = pipeline.on_error(tg.retry(3, wait="10ms", limit="10ms"), tg.stop()).plan()
+    soon = NOON - int(DELAY * 1000) + 500
+    reader = Retries()
+    reader._log = [Keyed(0, NOON - HOUR, "a"), Keyed(1, soon, "b"), Keyed(2, soon, "a")]
+    copier = Copier("g", plan.fingerprint, {}, lambda: pytest.fail("no copy is due"))
+    lease = Lease(0, 1, (LeasedPartition(PLACE, 1, Position(0), 3),), Limits(9.0, 9.0, 9.0, 20.0), broker_ms=NOON)
+    one = Round(lease, Tools(plan, "g", copier, {PLACE.topic: DELAY}), reader)  # type: ignore[arg-type]  # as above
+    one.work_through()
+    assert ran[:2] == ["0", "0"]
+    assert sorted(ran) == ["0", "0", "1", "2"]
+    assert one.outcome(0.0, has_resources=False).partitions[0].position.mark == 3

@@ -116,7 +116,7 @@ class Fates:
     def _has_to_wait(self, message: Message, partition: Partition, note: Note | None, *, is_next: bool) -> bool:
         """Whether one before it waits or runs, it was told to wait, or it is not due; then it waits from now on."""
         queue = self._queue(message, partition)
-        blocking = None if is_next else self.waiting.blocks(partition, queue)
+        blocking = None if is_next else self._blocking(message, partition, queue)
         if blocking is not None:
             self._wait_behind(blocking, message)
             return True
@@ -128,6 +128,18 @@ class Fates:
             self._wait_until_due(partition, message, due)
             return True
         return False
+
+    def _blocking(self, message: Message, partition: Partition, queue: Queue) -> Queue | None:
+        """Return the queue behind which a record has to wait, if there is one.
+
+        One that lies before all that wait until they are due was due already, and failed. Otherwise: it would be tried
+        again when these are due, an hour later, behind those of its key among them.
+        """
+        whole = (partition, None)
+        first = None if queue == whole else self.waiting.first(whole)
+        if first is not None and message.offset() < first.offset():
+            return queue if queue in self.waiting else None
+        return self.waiting.blocks(partition, queue)
 
     def due(self) -> list[Message]:
         """Return the records of the queue that has waited longest beyond its time; they wait no more."""

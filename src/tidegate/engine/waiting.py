@@ -49,6 +49,14 @@ class Waiting(Generic[M]):
     def __bool__(self) -> bool:
         return bool(self._queues)
 
+    def __contains__(self, queue: Queue) -> bool:
+        return queue in self._queues
+
+    def first(self, queue: Queue) -> M | None:
+        """The record of a queue that is to be tried first; None if there is none."""
+        records = self._queues.get(queue)
+        return records[0] if records else None
+
     def blocks(self, partition: Partition, queue: Queue) -> Queue | None:
         """Return the queue behind which a record has to wait, if there is one."""
         whole = (partition, None)
