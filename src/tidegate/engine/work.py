@@ -174,10 +174,14 @@ class Work(ABC):
     # --- inside
 
     def _park_full(self) -> None:
-        """Where nothing is read before what waits was tried, the next round could only read all of it once more."""
+        """Where nothing is read before what waits was tried, the next round could only read all of it once more.
+
+        Of those that crowd the memory together, each that holds its share, so that some rest whatever crowds it.
+        """
         waiting, left = self.fates.waiting, {place(message) for message in self._backlog}
+        much = min(LONG_QUEUE, waiting.count / max(1, len(waiting.partitions)))
         for partition, ledger in self._books.ledgers.items() if waiting else ():
-            is_crowded = self.fates.is_crowded and waiting.length(partition) >= LONG_QUEUE
+            is_crowded = self.fates.is_crowded and waiting.length(partition) >= much
             first = waiting.first_due(partition) if ledger.is_full or is_crowded else None
             if first is not None and partition not in left:
                 self._books.park(partition, first)
