@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iter
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import PurePath
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, Literal
 
 from tidegate.context import Hand
@@ -184,7 +184,7 @@ def _identity(function: Callable[..., object]) -> str:
     name = _full_name(function)
     made_with = _made_with(function)
     if "<lambda>" in name:
-        return f"{name} {code.co_code!r} {code.co_consts!r} {code.co_names!r} {made_with!r}"
+        return f"{name} {_constant(code)} {made_with!r}"
     return f"{name} {made_with!r}" if made_with else name
 
 
@@ -212,6 +212,16 @@ def _made_with(function: Callable[..., object]) -> list[str]:
         with contextlib.suppress(ValueError):  # not filled yet
             kept.append(cell.cell_contents)
     return [*map(_content, defaults), *(repr(one) for one in kept if isinstance(one, str | bytes))]
+
+
+def _constant(thing: object) -> str:
+    """Return what a constant of a function's code is, in every process alike: sets and code print differently."""
+    if isinstance(thing, CodeType):
+        return f"{thing.co_code!r} {_constant(thing.co_consts)} {thing.co_names!r}"
+    if isinstance(thing, tuple | frozenset):
+        held = map(_constant, thing)
+        return f"({', '.join(held if isinstance(thing, tuple) else sorted(held))})"
+    return repr(thing)
 
 
 _SAME_EVERYWHERE = (str, bytes, int, float, bool, type(None), PurePath)

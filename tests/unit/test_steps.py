@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import Path
@@ -227,6 +230,34 @@ def test_sinks_that_one_line_makes_are_told_apart_by_what_they_were_made_with(
     before = Plan((), (Sink(make("a")), Sink(make("b"))))
     assert before.fingerprint != Plan((), (Sink(make("b")), Sink(make("c")))).fingerprint
     assert before.fingerprint == Plan((), (Sink(make("a")), Sink(make("b")))).fingerprint
+
+
+IN_ANOTHER_PROCESS = """
+from tidegate.steps import Plan, Sink
+chosen = lambda value: max(value) if value in {"a", "b", "c", "d", "e"} else None
+each = lambda value: max(one for one in value)
+within = lambda value: max(map(lambda one: one in {"a", "b", "c", "d", "e"}, value))
+print([Plan((), (Sink(one),)).fingerprint for one in (chosen, each, within)])
+"""
+
+
+def test_a_sink_without_a_name_is_the_same_one_after_a_restart() -> None:
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", IN_ANOTHER_PROCESS],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert told[0] == told[1]
+
+
+def test_sinks_without_a_name_are_told_apart_by_what_is_written_inside_them() -> None:
+    one, other = Plan((), (Sink(lambda _: [*(1 for _ in "a")]),)), Plan((), (Sink(lambda _: [*(2 for _ in "a")]),))
+    assert one.fingerprint != other.fingerprint
 
 
 def test_the_fingerprint_changes_with_the_sinks() -> None:
