@@ -271,6 +271,11 @@ class Runner:
         """What of the record in hand has its effect by now."""
         return self._before | self._done
 
+    def progress(self) -> Callable[[], Done]:
+        """Return what tells, for the record that was resumed, and never for the next, what has its effect by now."""
+        before, noted = self._before, self._done
+        return lambda: before | noted
+
     def resume(self, done: Done) -> None:
         """Skip these sinks of these children in the next record: an earlier attempt did them.
 

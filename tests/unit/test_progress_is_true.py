@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -12,10 +12,12 @@ import tidegate as tg
 from tests.unit.test_lonely_rounds import PLACE, Written
 from tidegate.context import Hand
 from tidegate.engine import watch as watching
+from tidegate.engine.attempts import Attempt
 from tidegate.engine.books import Books
 from tidegate.engine.copying import Copier
 from tidegate.engine.fates import Tools
 from tidegate.engine.inorder import InOrder
+from tidegate.engine.pool import Job, ThreadPool
 from tidegate.engine.round import Round
 from tidegate.engine.watch import watch
 from tidegate.pipeline import Pipeline
@@ -169,3 +171,36 @@ def test_what_had_waited_when_a_round_ends_does_not_stand_behind_what_was_read_l
     following.work_through()
     assert got == [b"0", b"1", b"2", b"3", b"4", b"5"]
     assert came_back(following).position.mark == 6
+
+
+def test_what_a_late_question_hears_of_a_record_is_not_what_the_next_one_in_that_thread_has_done() -> None:
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def first(value: bytes) -> None:
+        if value == b"0":
+            asked.wait(20)
+            raise ValueError("it reached nobody")
+
+    def second(_value: bytes) -> None:
+        goes_on.wait(20)
+
+    pool = ThreadPool(tg.from_kafka("t", group="g").sink(first).sink(second).plan(), "g")
+    pool.begin_round(20.0)
+    jobs = [Job([Attempt(Written(at))], [(PLACE, None)]) for at in (0, 1)]
+    for job in jobs:
+        pool.submit(job)
+    until(lambda: jobs[0].progress is not None)
+    progress = jobs[0].progress  # as the work thread takes it, which may then have to wait for its turn
+    asked.set()
+    until(lambda: jobs[1].progress is not None and bool(jobs[1].progress()))
+    assert progress is not None
+    assert progress() == frozenset()
+    goes_on.set()
+    pool.close()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

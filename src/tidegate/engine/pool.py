@@ -135,7 +135,7 @@ class ThreadPool(Pool):
         attempt, taken = job.attempts[0], runner.taken_by_me
         take_up(hand, attempt)
         runner.resume(attempt.done)
-        job.progress = lambda: runner.done
+        job.progress = runner.progress()
         ended = Ended(attempt)
         try:
             runner.run_noting(attempt.message.value())
