@@ -188,3 +188,39 @@ def test_a_record_that_is_tried_again_keeps_its_own_partition_alone_from_being_w
     of_a = tuple(replace(one, open=failed) if one.partition == A else one for one in told.partitions)
     board.hear(replace(told, partitions=of_a))
     assert set(board.workable_marks(0.0)) == {B}
+
+
+def fails_again(tries: int, then: str = "") -> Callable[[Lease], Outcome]:
+    def tell(lease: Lease) -> Outcome:
+        told = answer(lease, {})
+        known = (Open(0, Tries(failed=tries), wait=5.0, then=then),)
+        return replace(told, partitions=tuple(replace(one, open=known) for one in told.partitions))
+
+    return tell
+
+
+def test_a_worker_that_freezes_with_a_record_that_is_to_be_tried_again_is_noticed() -> None:
+    shift = Shift(board_with(A, lanes=1))
+    numbers = iter(range(1, 10_000))
+
+    def tell(lease: Lease) -> None:
+        number = next(numbers)
+        if number % 20 == 0:  # an attempt may take a minute
+            shift.board.hear(replace(fails_again(number)(lease), number=number), shift.now)
+
+    shift.pass_time(10 * STALL_SECONDS, 3.0, tell)
+    assert (shift.replaced, shift.hopeless) == ([], [])
+    frozen_at = shift.now
+    shift.pass_time(3 * STALL_SECONDS, 3.0, hangs)
+    assert shift.replaced
+    assert frozen_at < shift.replaced[0][0] <= frozen_at + STALL_SECONDS + 5.0 + 2 * LOOK_SECONDS
+
+
+def test_a_copy_that_kafka_does_not_take_is_waited_for_without_a_word() -> None:
+    shift = Shift(board_with(A, lanes=1))
+
+    def tell(lease: Lease) -> None:
+        shift.board.hear(replace(fails_again(1, "t.retry")(lease), number=1), shift.now)
+
+    shift.pass_time(10 * STALL_SECONDS, 3.0, tell)
+    assert (shift.replaced, shift.hopeless) == ([], [])

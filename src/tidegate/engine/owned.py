@@ -21,12 +21,12 @@ class Life(NamedTuple):
     lane: int | None
     mark: int
     ahead: tuple[tuple[int, int], ...] = ()
-    looks: int = 0
-    """How often its open records have found their sink away."""
+    tried: tuple[tuple[int, int], ...] = ()
+    """Its open records, and how often each was tried."""
 
     def has_gone_on(self, since: Life) -> bool:
-        """Whether something of it was settled since then, or its sink was looked for."""
-        return (self.mark, self.ahead, self.looks) != (since.mark, since.ahead, since.looks)
+        """Whether something of it was settled since then, or an open record was tried."""
+        return (self.mark, self.ahead, self.tried) != (since.mark, since.ahead, since.tried)
 
 
 @dataclass
@@ -92,20 +92,20 @@ class Owned:
         return any(one.tries.unavailable for one in self.open) and not self._is_overdue(now)
 
     def _is_overdue(self, now: float) -> bool:
-        """Whether it is past the time at which its sink was to be looked for: a worker that stands still tells nothing.
+        """Whether its open records were to be tried by now: a worker that stands still tells nothing.
 
-        Other records that are tried again may have to wait until their lane has room for them.
+        Copies that Kafka does not take are sent again and again, and nothing is told of that.
         """
-        looks = all(one.tries.unavailable for one in self.open)
-        return looks and now > self.told_at + max((one.wait for one in self.open), default=0.0)
+        is_tried = not any(one.then for one in self.open)
+        return is_tried and now > self.told_at + max((one.wait for one in self.open), default=0.0)
 
     @property
     def life(self) -> Life | None:
         """What tells that its lane lives; None where its mark is not known yet."""
         if self.position is None:
             return None
-        looks = sum(one.tries.unavailable for one in self.open)
-        return Life(self.lane, self.position.mark, self.position.ahead, looks)
+        tried = tuple((one.record_offset, one.tries.failed + one.tries.unavailable) for one in self.open)
+        return Life(self.lane, self.position.mark, self.position.ahead, tried)
 
     def leased(self, now: float) -> LeasedPartition:
         """Return it as a round gets it. Its mark must be known: `may_be_leased` asks for one."""

@@ -77,7 +77,7 @@ class Watchdog:
         hopeless: list[Partition] = []
         for partition, mark in waiting.items():
             seen, lane = self._seen.get(partition), lives[partition].lane
-            if seen is None or seen.mark != mark or self._has_looked(partition, lives[partition]):
+            if seen is None or seen.mark != mark or self._has_tried(partition, lives[partition]):
                 self._seen[partition] = _Seen(mark, now, now)
                 continue
             if movers[lane] > (partition in moved):
@@ -89,10 +89,10 @@ class Watchdog:
         self._lives, self._ends = lives, ends
         return Verdicts(tuple(replace), tuple(hopeless))
 
-    def _has_looked(self, partition: Partition, life: Life) -> bool:
-        """Whether its sink was looked for since the last look: it stands, and knows why."""
+    def _has_tried(self, partition: Partition, life: Life) -> bool:
+        """Whether an open record of it was tried since the last look: it stands, and knows why."""
         before = self._lives.get(partition)
-        return before is not None and life.looks > before.looks
+        return before is not None and life.tried != before.tried
 
     def standing(self, now: float) -> dict[Partition, float]:
         """Return for how long partitions with work have stood at their mark, and their lane with them."""
