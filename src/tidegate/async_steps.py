@@ -42,6 +42,8 @@ class Threads:
             if call.set_running_or_notify_cancel():
                 try:
                     call.set_result(context.run(function, value))
+                except StopIteration as error:  # no loop takes that: whoever waits would hear nothing, until time is up
+                    call.set_exception(_named(error))
                 except BaseException as error:  # noqa: BLE001  # whoever waits for it gets it
                     call.set_exception(error)
 
@@ -60,6 +62,13 @@ class Threads:
     def close(self) -> None:
         """Begin no more; nobody waits for what hangs."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _named(stopped: StopIteration) -> RuntimeError:
+    """Return what Python itself makes of it where a coroutine raises it."""
+    error = RuntimeError("a sink raised StopIteration")
+    error.__cause__ = stopped
+    return error
 
 
 class AsyncRunner:

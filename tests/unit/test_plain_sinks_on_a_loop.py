@@ -75,3 +75,21 @@ def test_a_sink_that_no_thread_can_be_started_for_fails_its_record_and_is_never_
     assert [type(one.error) for one in ended] == [RuntimeError, RuntimeError, type(None)]
     assert got == [b"2"]
     assert not pool.has_stuck_thread
+
+
+@pytest.mark.parametrize("batch", [None, 1])
+def test_a_sink_that_finds_nothing_more_fails_its_record_at_once(batch: int | None) -> None:
+    def write(_value: Any) -> None:
+        next(iter(()))
+
+    pipeline = tg.from_kafka("t", group="g").map(look_up).sink(write).parallel(1, order="none")
+    pool = LoopPool((pipeline if batch is None else pipeline.batch(batch)).plan(), "g")
+    pool.begin_round(10.0)
+    try:
+        pool.submit(Job([Attempt(Written(0))], [(PLACE, 0)]))
+        [job] = pool.ended(20.0)
+        error = job.ended[0].error
+        assert isinstance(error, RuntimeError)
+        assert isinstance(error.__cause__, StopIteration)
+    finally:
+        pool.close()
