@@ -10,9 +10,12 @@ import pytest
 import tidegate as tg
 from tests.support import wait_until
 from tests.unit.test_lonely_rounds import LIVE, PLACE, PLAIN, Tape
+from tidegate.engine import channel
+from tidegate.engine.channel import LiveDesk, LiveLine, call_driver
 from tidegate.engine.copying import Copier
 from tidegate.engine.fates import Tools
 from tidegate.engine.round import Round
+from tidegate.engine.watch import watch
 from tidegate.pipeline import Pipeline
 from tidegate.records import Lease, LeasedPartition, Position
 
@@ -80,3 +83,29 @@ def test_records_that_wait_behind_another_use_no_permit(how: Callable[[Pipeline]
     outcome = round_.outcome(0.0, has_resources=False)
     assert began == [b"0", b"0", b"1", b"2"], "four attempts, and four permits"
     assert (outcome.spent, outcome.partitions[0].position.mark) == (4, 3)
+
+
+def test_a_round_without_a_permit_waits_until_it_is_known_whether_it_can_be_given_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(channel, "_unreachable_until", 0.0)
+    desk = LiveDesk("127.0.0.1", "127.0.0.1", LIVE, lambda _: None)
+    desk.grant({1: 3})
+    got: list[bytes] = []
+
+    def sink(value: bytes) -> None:
+        got.append(value)
+        if len(got) == 3:
+            desk.finish(0, 1)
+
+    def call_slowly() -> LiveLine | None:
+        threading.Event().wait(0.3)  # a machine that is busy, or a driver that is far away
+        return call_driver(desk.address, 0, 1)
+
+    assert watch(paced_round(tg.from_kafka("t", group="g").sink(sink), 0, range(3)), call_slowly, LIVE)
+    assert got == [b"0", b"1", b"2"]
+    desk.close()
+
+
+def test_a_round_without_a_permit_that_cannot_be_given_one_ends() -> None:
+    assert watch(paced_round(tg.from_kafka("t", group="g").sink(pytest.fail), 0, range(3)), lambda: None, LIVE)

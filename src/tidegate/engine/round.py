@@ -49,6 +49,8 @@ class Round:
         self._cure = ""
         self._unreadable: str | None = None
         self._is_live = False
+        self.is_calling = False
+        """Whether it may become a live one still: its call of the driver was not answered yet."""
         # What a store says must be heard soon, too.
         self._slice_seconds = NO_SLICE_SECONDS if tools.store is None else LIVE_SLICE_SECONDS
         self._woken = threading.Event()
@@ -138,7 +140,7 @@ class Round:
             return True
         if work.is_starved:
             self._woken.wait(LIVE_SLICE_SECONDS)
-            return self._is_live  # a plain round hears of no more permits
+            return self._is_live or self.is_calling  # a plain round hears of no more permits
         next_start = work.next_start
         if next_start is None or (next_start - now > SHORT_WAIT_SECONDS and not work.holding.is_on):
             return False

@@ -64,10 +64,12 @@ def work_thread() -> WorkThread:
 def watch(round_: Round, call: Callable[[], LiveLine | None], live_limits: Limits | None) -> bool:
     """Run a round to its end; False if a thread is stuck in it and the worker must go."""
     thread = work_thread()
+    round_.is_calling = live_limits is not None
     thread.run(round_.work_through)
     line = call()
     if line is not None and live_limits is not None:
         round_.go_live(live_limits)
+    round_.is_calling = False
     began = time.monotonic()
     look_every = min(REPORT_SECONDS if line else 0.5, round_.limits.attempt_seconds / 4)
     try:
