@@ -140,7 +140,7 @@ class Round:
             return True
         if work.is_starved:
             self._woken.wait(LIVE_SLICE_SECONDS)
-            return self._is_live or self.is_calling  # a plain round hears of no more permits
+            return self.is_calling or self._is_live  # in this order: it is live before the call is over
         next_start = work.next_start
         if next_start is None or (next_start - now > SHORT_WAIT_SECONDS and not work.holding.is_on):
             return False
