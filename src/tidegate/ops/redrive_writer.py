@@ -74,6 +74,8 @@ class Sending:
         self._remember = remember
         self._told = 0
         self._open = self._open_bytes = 0
+        # One for all of this redrive: a record that has two letters, since its copy was sent twice, has one pass.
+        self._number = int(time.time() * 1000)
         self._to_note: deque[Place] = deque()
 
     def send(self, found: FoundLetter) -> None:
@@ -101,7 +103,7 @@ class Sending:
     def _write(self, found: FoundLetter) -> None:
         letter = found.letter
         place = (letter.partition, letter.offset)
-        headers = headers_elsewhere(found) if self._is_elsewhere else headers_back(found)
+        headers = headers_elsewhere(found) if self._is_elsewhere else headers_back(found, self._number)
         size = len(letter.key or b"") + len(letter.value or b"") + sum(len(value or b"") for _, value in headers)
         self._open += 1
         self._open_bytes += size
@@ -166,12 +168,12 @@ class Sending:
             self.failure, self.failed_place = error, place
 
 
-def headers_back(found: FoundLetter) -> list[tuple[str, bytes | None]]:
+def headers_back(found: FoundLetter, number: int) -> list[tuple[str, bytes | None]]:
     """Return the headers of a redriven copy: it walks the row from its start, with one redrive more.
 
     The traceback stays behind in the dead letter: with one header more, a letter as large as its topic allows
-    would be refused. One that is sent once more has a number of its own, as after a rewind: a table that knows
-    its first pass would let the second have no effect.
+    would be refused. One that is sent once more has the number of this redrive, as after a rewind: a table that
+    knows its first pass would let the second have no effect.
     """
     if found.copy is None:
         raise ValueError("a record that is no copy of ours cannot be redriven")
@@ -182,7 +184,7 @@ def headers_back(found: FoundLetter) -> list[tuple[str, bytes | None]]:
         traceback="",
         redrives=found.copy.redrives + 1,
         redriven_from=(found.letter.partition, found.letter.offset),
-        replay=max(int(time.time() * 1000), found.copy.replay + 1) if found.letter.was_redriven else found.copy.replay,
+        replay=max(number, found.copy.replay + 1) if found.letter.was_redriven else found.copy.replay,
     )
     return write_headers(copy, found.letter.headers)
 
