@@ -194,6 +194,7 @@ def _is_believable(copy: Copy) -> bool:
     return (
         _TOPIC.fullmatch(origin.topic) is not None
         and 0 < len(copy.stable_id.encode()) <= ID_BYTES
+        and "\0" not in copy.stable_id  # no text in PostgreSQL may hold it
         and -_LARGEST - 1 <= (origin.timestamp_ms or 0) <= _LARGEST  # whatever a producer wrote
         and all(0 <= number <= MOST for number in small)
         and all(0 <= number <= _LARGEST for number in large)

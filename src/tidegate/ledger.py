@@ -201,10 +201,12 @@ class Stored:
     topic_id: str | None
     is_move: bool = False
     """Whether it was committed to move the group, and nothing has been committed since."""
+    left: int | None = None
+    """Where the mark stood before `lost` moved it, if nothing has been stored since."""
 
 
-def encode(position: Position, home: Home, *, is_move: bool = False) -> str:
-    """Write a position as a commit's metadata, within METADATA_BYTES.
+def encode(position: Position, home: Home, *, is_move: bool = False, left: int | None = None) -> str:
+    """Write a position as a commit's metadata, within METADATA_BYTES; `is_move`, `left`: as in `Stored`.
 
     Callers stop reading before *ahead* grows too large (`Ledger.is_full`). Should it not fit all the same (a log
     with wide gaps between many open records), its far end is left out: that repeats work and loses nothing,
@@ -215,6 +217,8 @@ def encode(position: Position, home: Home, *, is_move: bool = False) -> str:
         body["replay"] = position.replay
     if is_move:
         body["moved"] = True
+    if left is not None:
+        body["left"] = left
     if position.finished:
         body["round"] = position.finished
     if position.planned is not None:
@@ -248,11 +252,12 @@ def decode(mark: int, metadata: str | None, home: Home) -> Stored:
         replay = int(body.get("replay", 0))
         planned = _decode_planned(body["plan"]) if "plan" in body else None
         finished = str(body.get("round", ""))
+        left = int(body["left"]) if "left" in body else None
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         return Stored(Position(mark), None)
     if body.get("sinks") != home.sinks:
         done = {}
-    return Stored(Position(mark, ahead, done, replay, planned, finished), topic_id, body.get("moved") is True)
+    return Stored(Position(mark, ahead, done, replay, planned, finished), topic_id, body.get("moved") is True, left)
 
 
 def decode_any(group: str, partition: Partition, mark: int, metadata: str | None) -> Stored:

@@ -132,7 +132,7 @@ CANNOT_OPEN: dict[str, tuple[str, dict[str, str], str]] = {
     "an object that refuses": ("object", {"REFUSES": "1"}, "it cannot be opened"),
     "a server that is away": ("http", {"URL": "http://127.0.0.1:1/"}, "127.0.0.1:1"),
     "no such topic": ("kafka", {"OUT": "no/such/topic"}, "no/such/topic"),
-    "no such folder": ("parquet", {"OUT": "/dev/null/out"}, "parquet"),
+    "no such folder": ("parquet", {"OUT": "/dev/null/out"}, "Parent path is not a directory: file:/dev/null"),
 }
 NO_SPARK: dict[str, tuple[list[str], dict[str, str], str]] = {
     "a Java that ends": ([], {"JAVA_TOOL_OPTIONS": "-XX:NoSuchOption"}, "no Java that runs"),

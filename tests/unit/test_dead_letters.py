@@ -144,7 +144,7 @@ def found() -> FoundLetter:
 
 
 def test_a_redriven_copy_walks_the_row_from_its_start_and_keeps_its_past() -> None:
-    headers = headers_back(found())
+    headers = headers_back(found(), 1)
 
     assert read_headers(headers) == replace(
         COPY, attempt=0, delay=None, traceback="", redrives=2, redriven_from=(2, 41)

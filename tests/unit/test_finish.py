@@ -13,7 +13,7 @@ from tidegate.engine.board import Board
 from tidegate.engine.finish import AGAIN_SECONDS, SHORT_SECONDS, EndsFound, Finish, Goal
 from tidegate.engine.lost import Policy
 from tidegate.engine.topics import Topics
-from tidegate.errors import BrokerRefused, BrokerUnreachable, RecordsLost
+from tidegate.errors import BrokerRefused, BrokerUnreachable, DatabaseRefused, RecordsLost
 from tidegate.kafka.admin import TopicInfo
 from tidegate.records import Commit, Limits, Partition, Position
 
@@ -25,7 +25,10 @@ class Scene:
     """A run that is to reach offset 5 of two partitions, beside a group and logs."""
 
     def __init__(self, *, retries: bool = False, lost: Policy = "stop", unsent: list[int] | None = None) -> None:
-        """`unsent`: how many copies each delivery leaves in the outbox; -1: one that Kafka never takes."""
+        """`unsent`: how many copies each delivery leaves in the outbox; -1: one that Kafka never takes.
+
+        -2: the database does not give them.
+        """
         own = {R.topic: TopicInfo(R.topic, "r", 1, 1)} if retries else {}
         self.topics = Topics({A.topic: TopicInfo(A.topic, "t", 2, 1)}, own)
         self.logs = {A: 5, B: 5, R: 0}
@@ -41,8 +44,10 @@ class Scene:
 
         def deliver() -> int:
             assert unsent is not None
-            if unsent[0] < 0:
+            if unsent[0] == -1:
                 raise BrokerRefused("too large", "make room")
+            if unsent[0] == -2:
+                raise DatabaseRefused("no right to read", "grant it")
             self.before_the_ends()
             return unsent.pop(0)
 
@@ -79,7 +84,7 @@ class AtOnce:
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args))
-        except BrokerUnreachable as error:
+        except (BrokerUnreachable, DatabaseRefused) as error:
             future.set_exception(error)
         return future
 
@@ -264,4 +269,12 @@ def test_a_copy_that_kafka_never_takes_ends_the_run() -> None:
     scene = Scene(unsent=[-1])
     scene.own(5, A, B)
     with pytest.raises(BrokerRefused, match="too large"):
+        scene.is_over()
+
+
+def test_an_outbox_that_its_database_refuses_to_show_ends_the_run() -> None:
+    """Otherwise: all is settled, no round runs that would find it out, and the run asks again for ever."""
+    scene = Scene(unsent=[-2])
+    scene.own(5, A, B)
+    with pytest.raises(DatabaseRefused, match="no right to read"):
         scene.is_over()

@@ -67,6 +67,7 @@ def use(copy: Copy) -> None:
     moment(copy.origin.timestamp_ms)
     moment(copy.first_failed_at_ms)
     assert len(copy.stable_id.encode()) < 2700, "an index of PostgreSQL takes no more"
+    assert "\0" not in copy.stable_id, "nor does any text there hold it"
 
 
 @given(changes)
@@ -95,6 +96,7 @@ def test_what_is_read_from_any_headers_can_be_worked_with(odd: list[tuple[str, b
         ("topic", b"x" * 250),
         ("id", b""),
         ("id", b"x" * 2000),
+        ("id", b"billing:orders:0:0\0"),
         ("attempt", b"-1"),
         ("attempt", b"9" * 4300),
         ("redrives", b"-1"),

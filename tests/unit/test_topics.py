@@ -94,3 +94,13 @@ def test_a_topic_that_another_copy_has_just_made_is_waited_for(monkeypatch: pyte
     never: Any = OthersWereFaster(looks=10**9)
     with pytest.raises(TopicExists):
         own_topics.make_topic(never, "g.retry.1s", 4, {})
+
+
+def test_a_topic_that_was_just_made_is_there_though_the_broker_that_is_asked_has_not_heard_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(own_topics, "NAP_SECONDS", 0.0)
+    cluster: Any = OthersWereFaster(looks=3)
+    names = ["g.redrive", "g.dead"]
+    assert own_topics.made_topics(cluster, names) == {name: topic(name) for name in names}
+    assert cluster.looks == -1, "it looked until it was there"

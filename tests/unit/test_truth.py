@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tidegate.engine.lost import Log, Policy, Stood, find_loss
 from tidegate.engine.truth import compare
 from tidegate.ledger import Home, encode
 from tidegate.records import Commit, Partition, Position
@@ -58,3 +59,26 @@ def test_the_table_is_the_truth_unless_somebody_moved_the_group(
     assert (None if stands is None else stands.mark) == mark
     verdicts = {"behind": P in found.behind, "differ": P in found.differ, "rewound": P in found.rewound}
     assert [name for name, is_so in verdicts.items() if is_so] == [verdict] * (verdict != "agree")
+
+
+@pytest.mark.parametrize("topic_id", ["an id", "another id"])
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+@pytest.mark.parametrize("replay", [0, 7])
+def test_a_group_follows_its_table_back_into_a_log_that_was_cut_off_though_its_commit_was_not_taken(
+    topic_id: str, policy: Policy, replay: int
+) -> None:
+    """The table is moved before the group is: in between the broker refuses, or the process dies."""
+    stood, log = Stood(Position(100, replay=replay), "an id", 100), Log(topic_id, 0, 40)
+    loss = find_loss(P, stood, log, policy)
+    assert loss is not None
+    assert loss.resume is not None
+    assert loss.resume.mark < 100
+    home = Home("billing", topic_id, P.number, "sinks")
+    row = Commit(loss.resume.mark, encode(loss.resume, home, left=loss.mark))
+    for group_at in (90, 100):  # its last commit may have been on its way
+        found = compare("billing", {P: ours(group_at, replay=replay)}, {P: row})
+        assert found.commits[P] == row
+        assert P in found.behind
+        assert P not in found.differ + found.rewound
+    found = compare("billing", {P: ours(101, replay=replay)}, {P: row})
+    assert found.differ == (P,), "restored from a copy of just that moment"

@@ -18,7 +18,7 @@ from tidegate.engine.board import Board
 from tidegate.engine.lost import Loss, Policy
 from tidegate.engine.topics import Topics
 from tidegate.engine.wording import names
-from tidegate.errors import BrokerRefused, RecordsLost, TidegateError
+from tidegate.errors import BrokerRefused, DatabaseRefused, RecordsLost, TidegateError
 from tidegate.records import Commit, Partition
 
 logger = logging.getLogger("tidegate.finish")
@@ -105,7 +105,7 @@ class Finish:
         self._asker = beside.open_asker("finish")
         self._is_asking = False
         self._is_over = False
-        self._hopeless: BrokerRefused | None = None
+        self._hopeless: TidegateError | None = None
         self._not_before = 0.0
         self._told_at = self._now()
         self._short: dict[Partition, tuple[int, float]] = {}
@@ -114,7 +114,7 @@ class Finish:
     def is_over(self, board: Board) -> bool:
         """Whether everything is settled and committed, what came into the retry topics meanwhile too.
 
-        Raises an error if a copy waits that Kafka will never take.
+        Raises an error if a copy waits that Kafka will never take, or that its database does not give.
         """
         if self._hopeless is not None:
             raise self._hopeless
@@ -137,6 +137,9 @@ class Finish:
         self._not_before = self._now() + AGAIN_SECONDS
         try:
             found = ends.found.result()
+        except DatabaseRefused as error:  # a right, a password: no round is left that would say so
+            self._hopeless = error
+            return
         except TidegateError as error:
             self._tell("whether the run has caught up cannot be asked: %s", error.happened)
             return

@@ -123,7 +123,7 @@ class MarkFinder:
         self._stop_where_asked(losses)
         # Where a rewind was sent and not answered, that comes first.
         losses = [one for one in losses if self._board.begin_move(one.partition, answer.epochs[one.partition], "lost")]
-        resets = {one.partition: one.resume for one in losses if one.resume is not None}
+        resets = {one.partition: one for one in losses if one.resume is not None}
         if found.waiting:
             self._not_before = self._now() + ASK_AGAIN_SECONDS
         if not self._commit(found.chosen, resets, found.topic_ids, member):
@@ -188,19 +188,18 @@ class MarkFinder:
     def _commit(
         self,
         chosen: Mapping[Partition, Position],
-        resets: Mapping[Partition, Position],
+        resets: Mapping[Partition, Loss],
         topic_ids: Mapping[str, str],
         member: Member,
     ) -> bool:
         """Commit chosen positions before the first lease: other members wait for them, and no crash chooses again."""
 
-        def coded(positions: Mapping[Partition, Position]) -> dict[Partition, Commit]:
-            return {
-                tp: Commit(one.mark, self._starting.metadata_for(tp, one, topic_ids[tp.topic]))
-                for tp, one in positions.items()
-            }
+        def coded(tp: Partition, position: Position, left: int | None = None) -> Commit:
+            return Commit(position.mark, self._starting.metadata_for(tp, position, topic_ids[tp.topic], left=left))
 
-        starts, moves = coded(chosen), coded(resets)
+        starts = {tp: coded(tp, one) for tp, one in chosen.items()}
+        # A table is moved before the group: should that not follow, what was left says that it is to.
+        moves = {tp: coded(tp, one.resume, one.mark) for tp, one in resets.items() if one.resume is not None}
         if not starts and not moves:
             return True
         try:

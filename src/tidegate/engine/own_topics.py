@@ -139,7 +139,7 @@ def prepare(
         return OwnTopics({}, {})
     if wanted:
         _make_and_set(admin, wanted, group, settings, sources)
-    infos = admin.describe([*wanted, *left])
+    infos = made_topics(admin, [*wanted, *left])
     delays = {name: delay for name in infos if (delay := delay_of(name, group)) is not None}
     return OwnTopics(infos, delays)
 
@@ -150,16 +150,27 @@ def make_topic(admin: Admin, name: str, partitions: int, needed: Mapping[str, st
         admin.create_topic(name, partitions, needed, replication)
     except TopicExists:
         # The controller refuses what another copy has just made before every broker has heard of it.
-        deadline = time.monotonic() + HEARD_OF_SECONDS
-        while name not in admin.existing([name]):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(NAP_SECONDS)
+        if not _heard_of(admin, [name]):
+            raise
     except BrokerRefused:
         if name not in admin.existing([name]):
             raise
     else:
         logger.info("topic %s made (%d partitions)", name, partitions, extra={"action": "topic_made"})
+
+
+def made_topics(admin: Admin, names: Iterable[str]) -> dict[str, TopicInfo]:
+    """Return these topics, which are there: of several brokers the one that is asked may not have heard of one yet."""
+    wanted = list(names)
+    found = _heard_of(admin, wanted)
+    return found if len(found) == len(wanted) else admin.describe(wanted)
+
+
+def _heard_of(admin: Admin, names: list[str]) -> dict[str, TopicInfo]:
+    deadline = time.monotonic() + HEARD_OF_SECONDS
+    while len(found := admin.existing(names)) < len(names) and time.monotonic() < deadline:
+        time.sleep(NAP_SECONDS)
+    return found
 
 
 def _make_and_set(

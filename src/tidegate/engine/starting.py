@@ -104,9 +104,18 @@ class Starting:
         topic_id = stood.topic_id if stood is not None else None
         return topic_id or self._first_ids[partition.topic]
 
-    def metadata_for(self, partition: Partition, position: Position, topic_id: str, *, is_move: bool = False) -> str:
+    def metadata_for(
+        self,
+        partition: Partition,
+        position: Position,
+        topic_id: str,
+        *,
+        is_move: bool = False,
+        left: int | None = None,
+    ) -> str:
         """Return the commit's metadata for a position in the topic with this id."""
-        return encode(position, Home(self._source.group, topic_id, partition.number, self._sinks), is_move=is_move)
+        home = Home(self._source.group, topic_id, partition.number, self._sinks)
+        return encode(position, home, is_move=is_move, left=left)
 
     def remember(self, partition: Partition, position: Position, topic_id: str | None = None) -> None:
         """Note where a partition stands; with a topic id: that this is the topic its marks are of from now on."""

@@ -131,6 +131,7 @@ def compare(group: str, committed: Mapping[Partition, Commit], stored: Mapping[P
     A rewind while nothing ran moved the group alone: the table is to follow it. Anything else that differs was done by
     others: a commit that is not ours, or one of ours that is beyond the table (the database was restored from a copy).
     So it is with a later rewind that work has followed: the table had seen that, and has not any more.
+    `lost` may move a table back, into a log that was cut off; the group, which it left there, is to follow.
     """
     commits = {**committed, **stored}
     differ, rewound = [], []
@@ -151,7 +152,7 @@ def compare(group: str, committed: Mapping[Partition, Commit], stored: Mapping[P
             differ.append(partition)
         elif commit.mark == row.mark:
             continue
-        elif ours.topic_id is not None and (newer < 0 or commit.mark < row.mark):
+        elif ours.topic_id is not None and (newer < 0 or commit.mark < max(row.mark, (table.left or 0) + 1)):
             behind.add(partition)
         else:
             differ.append(partition)

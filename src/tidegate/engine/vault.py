@@ -145,6 +145,11 @@ class Vault:
         return self._waiting >= MOST_WAITING or self._bytes >= MOST_BYTES
 
     @property
+    def is_held_up(self) -> bool:
+        """Whether all that waits lies behind records that are open: only what becomes of these makes room."""
+        return self._waiting > 0 and self._is_blocked and not self._is_sealing
+
+    @property
     def is_busy(self) -> bool:
         """Whether the store is to take something now, or is just taking it."""
         return self._is_sealing or (self._waiting > 0 and not self._is_blocked)

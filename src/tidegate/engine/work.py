@@ -180,9 +180,10 @@ class Work(ABC):
         """
         waiting, left = self.fates.waiting, {place(message) for message in self._backlog}
         much = min(LONG_QUEUE, waiting.count / max(1, len(waiting.partitions)))
+        is_held_up = self._vault is not None and self._vault.is_full and self._vault.is_held_up
         for partition, ledger in self._books.ledgers.items() if waiting else ():
             is_crowded = self.fates.is_crowded and waiting.length(partition) >= much
-            first = waiting.first_due(partition) if ledger.is_full or is_crowded else None
+            first = waiting.first_due(partition) if ledger.is_full or is_crowded or is_held_up else None
             if first is not None and partition not in left:
                 self._books.park(partition, first)
 
@@ -194,7 +195,10 @@ class Work(ABC):
 
     def _may_begin(self) -> bool:
         """Take the permit to begin one more record, if there is one."""
-        if self.is_stopping or self.holding.is_on or self.waits_for_store:
+        if self.is_stopping or self.holding.is_on:
+            return False
+        # Where the store itself waits for records that are open, one of these must not wait for the store.
+        if self.waits_for_store and not (self._vault is not None and self._vault.is_held_up):
             return False
         return self.turnstile is None or self.turnstile.pass_one(time.monotonic())
 

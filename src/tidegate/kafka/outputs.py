@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tidegate.errors import BrokerUnreachable, Reject
 from tidegate.kafka.connection import Kafka, translate
-from tidegate.kafka.transactions import DELIVERY_SECONDS, MOST_BYTES, Noting, batch_size, produce, refused
+from tidegate.kafka.transactions import DELIVERY_SECONDS, MOST_BYTES, Noting, batch_size, produce, refusal_of, refused
 from tidegate.records import Commit, Partition
 from tidegate.store import Effect, Store
 
@@ -73,7 +73,13 @@ class Outputs(Store):
         except (KafkaException, SystemError) as error:
             # The producer itself has ended; what was not acknowledged is written again by a new one.
             self.discard()
-            raise BrokerUnreachable(f"writing outputs was interrupted: {error}", "it is tried again") from error
+            problem = _ended_by(producer, error)
+            if problem is not None and problem.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+                # So the broker answers who may write to no topic at all: as where the right to one topic is missing.
+                no_right = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "your user may write to no topic")
+                raise refusal_of(no_right) from error
+            why = error if problem is None else problem.str()
+            raise BrokerUnreachable(f"writing outputs was interrupted: {why}", "it is tried again") from error
         if unanswered:
             self.discard()
             raise BrokerUnreachable(f"{unanswered} outputs were not acknowledged", "they are written again")
@@ -92,3 +98,24 @@ class Outputs(Store):
                 failed[number] = refused(error, self._kafka.bootstrap)
 
         return delivered
+
+
+def _ended_by(producer: Producer, error: BaseException) -> KafkaError | None:
+    """Return what ended a producer: its own error, which may lie beneath what it was told with, or come only now.
+
+    The client raises it from whichever call comes next; where our callback trips over it, that is a SystemError, and
+    what is handed over after it is told only that there is an error.
+    """
+    step: BaseException | None = error
+    while step is not None and not isinstance(step, KafkaException):
+        step = step.__cause__ or step.__context__
+    if step is None or step.args[0].code() != KafkaError._FATAL:
+        return None if step is None else step.args[0]
+    try:
+        producer.poll(0)
+    except KafkaException as told:
+        step = told
+    except SystemError as told:
+        return _ended_by(producer, told)
+    problem: KafkaError = step.args[0]
+    return problem

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidegate.copies import PREFIX, redriven_note, write_headers
-from tidegate.engine.own_topics import make_topic
+from tidegate.engine.own_topics import made_topics, make_topic
 from tidegate.errors import BrokerRefused, BrokerUnreachable, TidegateError
 from tidegate.kafka.configs import TopicConfigs
 from tidegate.kafka.connection import Kafka
@@ -74,6 +74,8 @@ class Sending:
         self._remember = remember
         self._told = 0
         self._open = self._open_bytes = 0
+        # One for all of this redrive: a record that has two letters, since its copy was sent twice, has one pass.
+        self._number = int(time.time() * 1000)
         self._to_note: deque[Place] = deque()
 
     def send(self, found: FoundLetter) -> None:
@@ -101,7 +103,7 @@ class Sending:
     def _write(self, found: FoundLetter) -> None:
         letter = found.letter
         place = (letter.partition, letter.offset)
-        headers = headers_elsewhere(found) if self._is_elsewhere else headers_back(found)
+        headers = headers_elsewhere(found) if self._is_elsewhere else headers_back(found, self._number)
         size = len(letter.key or b"") + len(letter.value or b"") + sum(len(value or b"") for _, value in headers)
         self._open += 1
         self._open_bytes += size
@@ -166,12 +168,12 @@ class Sending:
             self.failure, self.failed_place = error, place
 
 
-def headers_back(found: FoundLetter) -> list[tuple[str, bytes | None]]:
+def headers_back(found: FoundLetter, number: int) -> list[tuple[str, bytes | None]]:
     """Return the headers of a redriven copy: it walks the row from its start, with one redrive more.
 
     The traceback stays behind in the dead letter: with one header more, a letter as large as its topic allows
-    would be refused. One that is sent once more has a number of its own, as after a rewind: a table that knows
-    its first pass would let the second have no effect.
+    would be refused. One that is sent once more has the number of this redrive, as after a rewind: a table that
+    knows its first pass would let the second have no effect.
     """
     if found.copy is None:
         raise ValueError("a record that is no copy of ours cannot be redriven")
@@ -182,7 +184,7 @@ def headers_back(found: FoundLetter) -> list[tuple[str, bytes | None]]:
         traceback="",
         redrives=found.copy.redrives + 1,
         redriven_from=(found.letter.partition, found.letter.offset),
-        replay=max(int(time.time() * 1000), found.copy.replay + 1) if found.letter.was_redriven else found.copy.replay,
+        replay=max(number, found.copy.replay + 1) if found.letter.was_redriven else found.copy.replay,
     )
     return write_headers(copy, found.letter.headers)
 
@@ -202,7 +204,7 @@ def made_redrive_topic(admin: Admin, group: str, dead: TopicInfo) -> TopicInfo:
         if (largest := _largest_record(admin, dead.name)) is not None:
             config["max.message.bytes"] = str(largest)
         make_topic(admin, name, dead.partitions, config, dead.replication)
-    return admin.describe([name])[name]
+    return made_topics(admin, [name])[name]
 
 
 def writer_for(cluster: Cluster, target: TopicInfo, memory: TopicInfo) -> Writer:
