@@ -171,9 +171,7 @@ def test_a_server_that_goes_away_is_held_for_and_the_work_goes_on(world: World, 
         database.server.stop("immediate")
         world.produce(range(500, 1000))
         # What was begun is stored a moment later: only what is begun once more has found the server away.
-        wait_until(
-            lambda: len(trail.lines()) > len(set(trail.lines())), within=60, what="a record that found it away"
-        )
+        wait_until(lambda: len(trail.lines()) > len(set(trail.lines())), within=60, what="a record that found it away")
         database.server.start()
         wait_until(lambda: world.mark() == 1000, within=60, what="the rest")
 

@@ -77,13 +77,18 @@ class RewindPage:
             self._way = ui.select(dict(_WAYS), value="beginning", label="To", on_change=self._way_changed).props(
                 "outlined dense"
             )
-            self._place = ui.input("Offset", on_change=self._forget).props("outlined dense")
-            self._place.on("keydown.enter", self._plan)
-            self._place.set_visibility(False)
+            self._places = {way: self._place(way) for way in _EXAMPLES}
         with ui.element("div").classes("actions"):
             self._planning = ui.button("Show the plan", icon="visibility", on_click=self._plan).props(
                 "no-caps unelevated"
             )
+
+    def _place(self, way: Way) -> ui.input:
+        """Each way has a field of its own: emptied for the next way, one would lose what was typed meanwhile."""
+        field = ui.input(f"{_WAYS[way].capitalize()}, like {_EXAMPLES[way]}", on_change=self._forget)
+        field.props("outlined dense").on("keydown.enter", self._plan)
+        field.set_visibility(False)
+        return field
 
     def _topics(self) -> list[str]:
         """The topics that a rewind without a topic moves, and whose partitions can be chosen."""
@@ -103,10 +108,8 @@ class RewindPage:
 
     def _way_changed(self) -> None:
         way: Way = self._way.value
-        self._place.set_visibility(way in _EXAMPLES)
-        if way in _EXAMPLES:
-            self._place.props(f'label="{_WAYS[way].capitalize()}, like {_EXAMPLES[way]}"')
-            self._place.set_value("")
+        for each, field in self._places.items():
+            field.set_visibility(each == way)
         self._forget()
 
     def _forget(self) -> None:
@@ -115,7 +118,7 @@ class RewindPage:
 
     def _to(self) -> str:
         way: Way = self._way.value
-        text = str(self._place.value or "").strip() if way in _EXAMPLES else way
+        text = str(self._places[way].value or "").strip() if way in _EXAMPLES else way
         # A shift without a sign would be read as an offset.
         return f"+{text}" if way == "shift" and text.isdigit() else text
 
