@@ -209,6 +209,13 @@ class Lease:
     """None where the driver alone stores marks."""
     broker_ms: float | None = None
     """The broker's clock, read a moment ago: what is due is due by this clock alone."""
+    bound: int | None = None
+    """The lane by whose name its store is known, where that is another one."""
+
+    @property
+    def store_lane(self) -> int:
+        """The lane by whose name its store is known."""
+        return self.lane if self.bound is None else self.bound
 
     @property
     def era(self) -> str:

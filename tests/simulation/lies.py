@@ -102,10 +102,12 @@ class MovesBack(Board):
         self._heard.clear()
         return super().hear(report, now)
 
-    @staticmethod
-    def _advance(owned: Owned, item: PartitionOutcome, *, is_final: bool) -> None:
-        assert is_final in (True, False)
-        owned.position = item.position
+    def _believe(self, outcome: Outcome, now: float, *, is_final: bool) -> Accepted:
+        for item in outcome.partitions:
+            owned = self._owned.get(item.partition)
+            if owned is not None and owned.epoch == item.epoch and owned.position is not None:
+                owned.position = item.position
+        return super()._believe(outcome, now, is_final=is_final)
 
 
 class TakesMovesBack(Board):

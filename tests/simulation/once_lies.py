@@ -25,7 +25,7 @@ from tidegate.store import Effect
 
 
 class DoesNotShutOut(Driver):
-    """Gives what a dead round had to another one while the dead one may still commit."""
+    """Moves on what a dead round had while that may still commit."""
 
     def _end_badly(self, lease: Lease, error: Exception | None) -> None:
         self._bury(lease, error, is_shut_out=True)
@@ -85,6 +85,15 @@ class CommitsBesideItsRounds(Board):
         super().__init__(*what, rounds_commit=not rounds_commit, **more)  # type: ignore[arg-type]  # passed on
 
 
+class ForgetsTheNamesOfTheDead(Board):
+    """Gives what a dead round had to another lane, by another name, while the group has not moved on."""
+
+    def leases(self, now: float = 0.0) -> list[Lease]:
+        for owned in self._owned.values():
+            owned.bound = None
+        return super().leases(now)
+
+
 class PassesWhatIsOpen(Vault):
     """Stores a mark that passes a record which is not through."""
 
@@ -114,13 +123,16 @@ class TellsWhatIsNotStored(Vault):
 
 
 ONCE_LIES: dict[str, Lie] = {
-    "does not shut out a dead round": Lie(Made(driver=DoesNotShutOut), ("resize", "die"), store="kafka", first=3000),
+    "does not shut out a dead round": Lie(
+        Made(driver=DoesNotShutOut), ("rewind", "rewind", "die", "hang"), store="kafka"
+    ),
+    "forgets the names of dead rounds": Lie(Made(board=ForgetsTheNamesOfTheDead), store="kafka", first=90_600),
     "begins where the lease says": Lie(Made(vault=BeginsAtTheLease), store="kafka"),
     "names no member": Lie(Made(backer=NamesNoMember), ("kill", "freeze", "cut"), store="kafka"),
     "reads the marks before it shuts out": Lie(
         Made(transactions=ReadsBeforeItShutsOut, driver=DoesNotShutOut), ("die", "hang"), store="kafka"
     ),
-    "seals again what may be sealed": Lie(Made(transactions=SealsTwice), store="kafka", first=1000),
+    "seals again what may be sealed": Lie(Made(transactions=SealsTwice), store="kafka", first=2400),
     "stores marks after their effects": Lie(Made(transactions=CommitsEffectsAlone), store="kafka"),
     "commits beside its rounds": Lie(Made(board=CommitsBesideItsRounds), store="kafka"),
     "lets a mark pass what is open": Lie(Made(vault=PassesWhatIsOpen), store="kafka"),

@@ -386,6 +386,79 @@ def test_where_rounds_commit_the_driver_commits_starting_positions_alone_and_bef
     assert board.marks == {A: 9}
 
 
+def committing_board(lanes: int) -> Board:
+    board = Board(lanes, LIMITS, rounds_commit=True)
+    for partition, epoch in board.gain([A, B]).items():
+        board.place(partition, epoch, Position(0), is_committed=True)
+    return board
+
+
+@pytest.mark.parametrize("end", ["died", "was cancelled"])
+def test_what_a_bad_end_leaves_keeps_the_name_of_its_store_in_another_lane_too(end: str) -> None:
+    board = committing_board(lanes=2)
+    first, second = board.leases()
+    assert [first.store_lane, second.store_lane] == [0, 1]
+    if end == "died":
+        board.bury(second.lane, second.round, "it was killed")
+    else:
+        board.forget_round(second.lane, second.round)
+    board.accept(answer(first, {}))
+    board.resize(1)
+    turns = []
+    for _ in range(4):
+        [lease] = board.leases()
+        turns.append((lease.lane, lease.store_lane, *(item.partition for item in lease.partitions)))
+        board.accept(answer(lease, {}))
+    one, other = first.partitions[0].partition, second.partitions[0].partition
+    # A task of the dead round that begins only now is shut out by the next round of its name, or shuts that one out.
+    assert sorted(turns) == [(0, 0, one), (0, 0, one), (0, 1, other), (0, 1, other)]
+    assert turns[0] != turns[1], "they take turns"
+
+
+def test_no_two_rounds_share_the_name_of_a_store() -> None:
+    board = committing_board(lanes=2)
+    first, second = board.leases()
+    board.bury(second.lane, second.round, "it was killed")
+    board.accept(answer(first, {}))
+    board.resize(1)
+    while (away := board.leases()[0]).store_lane != 1:
+        board.accept(answer(away, {}))
+    board.resize(2)
+    others = board.leases()
+    assert 1 not in [lease.store_lane for lease in others]
+    for lease in (away, *others):
+        board.accept(answer(lease, {}))
+    assert sorted((lease.lane, lease.store_lane) for lease in board.leases()) == [(0, 0), (1, 1)], "it is back home"
+
+
+def test_a_group_that_has_moved_on_takes_nothing_of_an_old_round_so_that_its_name_binds_nobody() -> None:
+    board = committing_board(lanes=2)
+    first, second = board.leases()
+    board.bury(second.lane, second.round, "it was killed")
+    board.accept(answer(first, {}))
+    board.resize(1)
+    board.gain([])
+    [lease] = board.leases()
+    assert len(lease.partitions) == 2
+    assert lease.store_lane == 0
+
+
+def test_a_rewound_partition_keeps_the_name_of_its_store() -> None:
+    board = committing_board(lanes=2)
+    first, second = board.leases()
+    moved = second.partitions[0].partition
+    board.bury(second.lane, second.round, "it was killed")
+    board.accept(answer(first, {}))
+    board.reset(moved, second.partitions[0].epoch, Position(0, replay=1), end=9)
+    board.resize(1)
+    names = set()
+    for _ in range(2):
+        [lease] = board.leases()
+        names |= {(item.partition, lease.store_lane) for item in lease.partitions}
+        board.accept(answer(lease, {}))
+    assert (moved, 1) in names
+
+
 def test_a_report_that_was_overtaken_by_a_later_one_of_its_round_changes_nothing() -> None:
     board = board_with(A)
     [lease] = board.leases()

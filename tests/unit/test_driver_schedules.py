@@ -78,6 +78,10 @@ def test_a_schedule_that_once_showed_a_breach_is_lawful(seed: int, because: str)
     assert run_one(replace(plan_of(seed), rate=None, outages=())).breaches == [], because
 
 
+def test_a_round_that_begins_after_it_was_shut_out_shares_its_records_with_nobody() -> None:
+    assert run_one(plan_of(90657, store="kafka")).breaches == []
+
+
 @pytest.mark.timeout(60 + SCHEDULES // 10)
 def test_no_random_schedule_shows_an_effect_without_its_mark_or_a_mark_without_its_effects() -> None:
     schedules = SCHEDULES // 2

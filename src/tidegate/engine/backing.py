@@ -90,4 +90,4 @@ class Backer:
                 return
 
     def _name(self, lease: Lease) -> str:
-        return f"{self._family}.{lease.lane}"
+        return f"{self._family}.{lease.store_lane}"

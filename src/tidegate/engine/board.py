@@ -11,14 +11,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from tidegate.engine.owned import Accepted, Life, Mover, Owned
-from tidegate.engine.spread import spread
+from tidegate.engine.spread import next_turn, spread
 from tidegate.records import (
     Failure,
     Lease,
     Limits,
     Outcome,
     Partition,
-    PartitionOutcome,
     Position,
 )
 
@@ -57,7 +56,9 @@ class Board:
     # --- partitions come and go
 
     def gain(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Take partitions on; their marks are read next. Return their epochs."""
+        """Take partitions on; their marks are read next. Return their epochs. The group has moved on."""
+        for owned in self._owned.values():
+            owned.bound = None
         for partition in partitions:
             until = None if self._ends is None else self._ends.get(partition, 0)
             self._owned[partition] = Owned(partition, next(self._epochs), until=until)
@@ -123,8 +124,9 @@ class Board:
         if self._ends is not None and until is not None:
             self._ends = {**self._ends, partition: until}  # also if it goes and comes back
         self._owned[partition] = Owned(
-            partition, next(self._epochs), owned.lane, position, position, until, is_closing=owned.is_closing
-        )
+            partition, next(self._epochs), owned.lane, position, position, until,
+            is_closing=owned.is_closing, bound=owned.bound,
+        )  # fmt: skip
         return True
 
     def hold(self, partitions: Iterable[Partition], *, is_held: bool = True) -> None:
@@ -194,7 +196,7 @@ class Board:
             if owned is None or owned.epoch != item.epoch or owned.position is None:
                 dropped.append(item.partition)
                 continue
-            self._advance(owned, item, is_final=is_final)
+            owned.advance(item.position, is_final=is_final)
             if self._rounds_commit:
                 owned.committed = owned.position
             owned.open, owned.told_at = item.open, now
@@ -213,7 +215,7 @@ class Board:
 
         The next round on each of them runs it no more, but does with it what the policy says.
         """
-        lease = self._land(lane, round_number)
+        lease = self._land_badly(lane, round_number)
         failures = []
         for item in lease.partitions if lease is not None and has_begun else ():
             owned = self._owned.get(item.partition)
@@ -225,7 +227,7 @@ class Board:
 
     def forget_round(self, lane: int, round_number: int) -> None:
         """A round was cancelled by us: nobody is to blame, nothing is known of what it did."""
-        self._land(lane, round_number)
+        self._land_badly(lane, round_number)
 
     def resize(self, most_lanes: int) -> None:
         """Spark has room for so many rounds now: with another number of lanes, those in flight are asked to end.
@@ -351,18 +353,15 @@ class Board:
     def _next_lease(self, lane: int, now: float) -> Lease | None:
         busy = self._busy
         ready = [one for one in self._owned.values() if one.lane == lane and self._is_ready(one, busy)]
-        if not ready:
+        chosen, is_only = next_turn(ready, lane, {lease.store_lane for lease in self._flying.values()})
+        if not chosen:
             return None
-        # A partition with a suspect record goes alone; the others of the lane go together; all take turns.
-        alone = [[one] for one in ready if one.careful_records is not None]
-        together = [one for one in ready if one.careful_records is None]
-        turns = [*alone, together] if together else alone
-        chosen = min(turns, key=lambda turn: min(one.last_round for one in turn))
         number = next(self._rounds)
         for one in chosen:
             one.last_round = number
-        limits = self._limits_for(chosen, is_only=len(turns) == 1)
-        return Lease(lane, number, tuple(one.leased(now) for one in chosen), limits, self._run)
+        limits = self._limits_for(chosen, is_only=is_only)
+        shares = tuple(one.leased(now) for one in chosen)
+        return Lease(lane, number, shares, limits, self._run, bound=chosen[0].bound)
 
     def _is_ready(self, one: Owned, busy: set[Partition]) -> bool:
         # Where users bound the records between two commits, the next round waits for the last one's commit; where
@@ -390,11 +389,10 @@ class Board:
         self._heard.pop(round_number, None)
         return self._flying.pop(lane)
 
-    @staticmethod
-    def _advance(owned: Owned, item: PartitionOutcome, *, is_final: bool) -> None:
-        before = owned.position
-        if before is None or item.position.mark < before.mark:
-            return
-        owned.position = item.position
-        if item.position.mark > before.mark:
-            owned.get_over_deaths(is_final=is_final)
+    def _land_badly(self, lane: int, round_number: int) -> Lease | None:
+        lease = self._land(lane, round_number)
+        if lease is not None and self._rounds_commit:
+            for item in lease.partitions:
+                if item.partition in self._owned:
+                    self._owned[item.partition].bound = lease.store_lane
+        return lease

@@ -54,6 +54,12 @@ class Owned:
     """There is nothing to do for it before then."""
     is_closing: bool = False
     last_round: int = 0
+    bound: int | None = None
+    """The lane whose name its store keeps until the group moves on: a round of that name ended badly.
+
+    Otherwise: its task begins only now, after it was shut out, and takes the name back; another lane has the partition
+    by another name, so that neither shuts out the other, and both do its records.
+    """
     dead_rounds: int = 0
     """Rounds that died at this mark."""
     dead_alone: int = 0
@@ -113,6 +119,15 @@ class Owned:
             raise ValueError(f"{self.partition} has no mark yet")
         still_open = tuple(replace(one, wait=max(0.0, one.wait - (now - self.told_at))) for one in self.open)
         return LeasedPartition(self.partition, self.epoch, self.position, self.until, still_open)
+
+    def advance(self, position: Position, *, is_final: bool) -> None:
+        """A round has come so far; one that tells of less has been overtaken."""
+        before = self.position
+        if before is None or position.mark < before.mark:
+            return
+        self.position = position
+        if position.mark > before.mark:
+            self.get_over_deaths(is_final=is_final)
 
     # --- a record that kills its worker
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tidegate.records import Partition
 
@@ -13,14 +14,25 @@ class Placed(Protocol):
 
     partition: Partition
     lane: int | None
+    bound: int | None
+    careful_records: int | None
+    last_round: int
+
+
+P = TypeVar("P", bound=Placed)
 
 
 def spread(owned: Iterable[Placed], count: int, busy: Collection[Partition]) -> None:
-    """Give every partition a lane, evenly; one that a round may be working on stays where it is."""
+    """Give every partition a lane, evenly; one that a round may be working on stays where it is.
+
+    One that is bound to a lane goes there, and stays, while there is such a lane.
+    """
     everyone = list(owned)
     members: dict[int, list[Placed]] = {lane: [] for lane in range(count)}
     loose = []
     for one in everyone:
+        if one.bound is not None and one.bound < count and one.partition not in busy:
+            one.lane = one.bound
         if one.lane is not None and one.lane < count:
             members[one.lane].append(one)
         elif one.partition not in busy:
@@ -28,12 +40,33 @@ def spread(owned: Iterable[Placed], count: int, busy: Collection[Partition]) -> 
     for one in loose:
         _move(one, _fewest(members), members)
     for one in everyone:
-        if one.lane is None or one.lane >= count or one.partition in busy:
+        if one.lane is None or one.lane >= count or one.partition in busy or one.bound == one.lane:
             continue
         fewest = _fewest(members)
         if len(members[one.lane]) > len(members[fewest]) + 1:
             members[one.lane].remove(one)
             _move(one, fewest, members)
+
+
+def next_turn(ready: Iterable[P], lane: int, taken: Collection[int]) -> tuple[list[P], bool]:
+    """Return what a lane serves next, and whether that is all that it could serve. Names that are taken must wait.
+
+    A partition with a suspect record goes alone; the others go together, by the name of their store; all take turns.
+    """
+    turns: list[list[P]] = []
+    together: dict[int, list[P]] = defaultdict(list)
+    for one in ready:
+        name = lane if one.bound is None else one.bound
+        if name in taken:
+            continue
+        if one.careful_records is not None:
+            turns.append([one])
+        else:
+            together[name].append(one)
+    turns += together.values()
+    if not turns:
+        return [], True
+    return min(turns, key=lambda turn: min(one.last_round for one in turn)), len(turns) == 1
 
 
 def _fewest(members: dict[int, list[Placed]]) -> int:
