@@ -14,8 +14,8 @@ from tests.support import wait_until
 from tidegate.engine.books import Books
 from tidegate.engine.vault import Pending, Vault
 from tidegate.errors import Unavailable
-from tidegate.ledger import Home
-from tidegate.records import Commit, Lease, LeasedPartition, Limits, Partition, Position
+from tidegate.ledger import Home, encode
+from tidegate.records import Backing, Commit, Lease, LeasedPartition, Limits, Partition, Position
 from tidegate.store import Effect, Overtaken, Poisoned, Store
 
 P, Q = Partition("t", 0), Partition("t", 1)
@@ -58,6 +58,8 @@ class Shelf(Store):
     names_suspects: bool = False
     written: list[object] = field(default_factory=list)
     marks: dict[Partition, int] = field(default_factory=dict)
+    stood: dict[Partition, Commit] = field(default_factory=dict)
+    """Where it stood before, where that is not the beginning."""
     seals: int = 0
     away: bool = False
     overtaken: bool = False
@@ -65,7 +67,7 @@ class Shelf(Store):
     takes_copies = True
 
     def begin(self, partitions: Sequence[Partition], membership: bytes) -> Mapping[Partition, Commit]:  # noqa: ARG002
-        return {tp: Commit(self.marks.get(tp, 0), "") for tp in partitions}
+        return {tp: self.stood.get(tp, Commit(self.marks.get(tp, 0), "")) for tp in partitions}
 
     def seal(self, effects: Sequence[Effect], commits: Mapping[Partition, Commit]) -> Mapping[int, BaseException]:
         self.seals += 1
@@ -92,12 +94,15 @@ class Shelf(Store):
         """Nothing."""
 
 
+HOMES = {tp: Home("g", "id", tp.number, "s") for tp in (P, Q)}
+
+
 class Scene:
     def __init__(self, shelf: Shelf) -> None:
         partitions = tuple(LeasedPartition(tp, 1, Position(0)) for tp in (P, Q))
         self.lease = Lease(0, 1, partitions, Limits(60, 60, 60, 60))
         self.books = Books(self.lease, in_partition_order=True)
-        self.vault = Vault(shelf, self.books, {tp: Home("g", "id", tp.number, "s") for tp in (P, Q)})
+        self.vault = Vault(shelf, self.books, HOMES)
         self.vault.begin(self.lease)
 
     def put(self, *places: tuple[Partition, int]) -> None:
@@ -137,6 +142,34 @@ def test_nothing_passes_a_record_that_is_still_open_and_partitions_do_not_wait_f
     assert shelf.marks == {P: 3, Q: 1}
     assert scene.books.ledgers[P].mark == 3
     scene.vault.close()
+
+
+def at_replay(mark: int, replay: int) -> Commit:
+    return Commit(mark, encode(Position(mark, replay=replay), HOMES[P]))
+
+
+@pytest.mark.parametrize(
+    ("stored", "membership", "begins", "because"),
+    [
+        (at_replay(5, 0), b"me", 2, "a round of before the rewind has taken it back"),
+        (at_replay(5, 1), b"me", 5, "one of after the rewind has gone on from there"),
+        (at_replay(5, 0), b"", 5, "a table was restored from a copy of before the rewind"),
+    ],
+)
+def test_a_rewind_is_not_taken_back_by_a_round_of_before(
+    stored: Commit, membership: bytes, begins: int, because: str
+) -> None:
+    shelf = Shelf(stood={P: stored})
+    leased = (LeasedPartition(P, 2, Position(2, replay=1)),)
+    lease = Lease(0, 1, leased, Limits(60, 60, 60, 60), backing=Backing({P: "id"}, membership))
+    books = Books(lease, in_partition_order=True)
+    vault = Vault(shelf, books, HOMES)
+    vault.begin(lease)
+    assert books.ledgers[P].mark == begins, because
+    while not vault.hurry():
+        vault.wait(0.01)
+    vault.close()
+    assert shelf.marks.get(P, 5) == begins, "and so it is stored"
 
 
 @pytest.mark.parametrize("names_suspects", [True, False])

@@ -103,7 +103,12 @@ class Vault:
         self._check_copies()
         if self.store.keeps_progress:
             stood = {item.partition: self._stored(item, found.get(item.partition)) for item in lease.partitions}
-            self._books.restart({partition: position for partition, position in stood.items() if position is not None})
+            begins = {
+                item.partition: position
+                for item in lease.partitions
+                if (position := _begins(item.position, stood[item.partition], in_group=bool(membership))) is not None
+            }
+            self._books.restart(begins)
             self._sealed = {partition: position or NOWHERE for partition, position in stood.items()}
         self._garbage_after = gc.get_threshold()
         first, *others = self._garbage_after
@@ -325,3 +330,14 @@ class Vault:
 
 def _size(pendings: list[Pending]) -> int:
     return sum(len(pending.message.value() or b"") for pending in pendings)
+
+
+def _begins(leased: Position, stored: Position | None, *, in_group: bool) -> Position | None:
+    """Return where the work begins: where the store stands, but for a rewind that somebody has taken back.
+
+    Its task began only after it was shut out, and before the group was rewound; then it committed on top of that. It is
+    shut out now. A table that knows less of rewinds than the lease is another matter: it was restored.
+    """
+    if in_group and stored is not None and stored.replay < leased.replay:
+        return leased
+    return stored
