@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Literal
 
 from tidegate.context import current_place
@@ -60,6 +61,13 @@ class _PlaceOfRecord(logging.Filter):
         return True
 
 
+class _NotOfPy4j(logging.Filter):
+    """Leaves out what the line to Java says of itself where Java is gone, by the root logger: the run says so."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.ERROR or "py4j" not in Path(record.pathname).parts
+
+
 def log_to_stderr(form: Format) -> None:
     """Let the lines of this process go to stderr, unless the program has chosen where they go."""
     root = logging.getLogger()
@@ -67,6 +75,7 @@ def log_to_stderr(form: Format) -> None:
         handler = logging.StreamHandler(sys.stderr)
         text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
         handler.setFormatter(JsonLines() if form == "json" else text)
+        handler.addFilter(_NotOfPy4j())
         root.addHandler(handler)
         root.setLevel(logging.INFO)
     logging.getLogger("py4j").setLevel(logging.ERROR)

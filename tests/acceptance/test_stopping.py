@@ -8,6 +8,7 @@ import pytest
 
 from tests.acceptance.conftest import Scene, evenly
 from tidegate.ops.produce import Message
+from tidegate.testing.programs import kill
 
 SLOW = "0.001"
 
@@ -43,6 +44,32 @@ def test_stops_under_load_repeat_nothing_and_an_idle_run_stops_at_once(scene: Sc
     assert scene.breaches() == []
     for ended in (first, second, third):
         assert "Traceback" not in ended.err, ended.err
+
+
+@pytest.mark.timeout(240)
+def test_a_run_whose_java_is_killed_says_so_in_one_sentence_and_the_next_one_goes_on(scene: Scene) -> None:
+    scene.fill(2, evenly(4000, 2))
+    program = scene.start("slow.py", SECONDS_EACH=SLOW)
+    scene.wait_for_records(500, program)
+    [java] = program.javas()
+    scene.log.fault("java_killed", driver=program.pid)
+    kill(java)
+    ended = program.wait(within=60)
+
+    assert ended.code == 1, ended.err
+    said = [line for line in ended.err.splitlines() if "Spark ended under the run" in line]
+    assert len(said) == 1, ended.err
+    assert "start again" in said[0]
+    for noise in ("Traceback", "Exception", "Error"):
+        assert noise not in ended.err, ended.err
+    assert scene.marks() != scene.ends, "it was killed too late to prove anything"
+
+    scene.hurry()
+    following = scene.start("slow.py")
+    following.wait_until(lambda: scene.marks() == scene.ends, within=120, what="everything committed")
+    following.send(signal.SIGTERM)
+    assert following.wait(within=60).code == 0
+    assert scene.breaches() == []
 
 
 @pytest.mark.timeout(240)

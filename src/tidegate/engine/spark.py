@@ -266,7 +266,15 @@ def open_spark(session: SparkSession | None, *, master: str, app_name: str, debu
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, before)
+    if not debug:
+        _say_nothing_of_accumulators(session)
     return Spark(session, owned=True)
+
+
+def _say_nothing_of_accumulators(session: SparkSession) -> None:
+    """PySpark's server for accumulators, which no round uses, shows a trace where its Java is gone: the run says so."""
+    if (server := getattr(session.sparkContext, "_accumulatorServer", None)) is not None:
+        server.handle_error = lambda *_: None
 
 
 def _submitted(app_name: str, *, debug: bool) -> SparkSession.Builder:
