@@ -1,4 +1,4 @@
-"""`python -m tests.chaos.tally REPORT.json...`: several reports as the tables of docs/faults-tried.md."""
+"""`python -m tests.chaos.tally REPORT.json...`: several reports as the tables of docs/long-runs.md."""
 
 from __future__ import annotations
 
