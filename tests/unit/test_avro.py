@@ -132,6 +132,8 @@ WIRE_UNDECODABLE = [
     (b"\1\0\0\0\1" + GOOD, "the first byte is 1"),
     (b'{"id": 7}', "the first byte is 123"),
     (b"\xff" * 9, "the first byte is 255"),
+    (b"\0\x80\0\0\0" + GOOD, "no schema of a registry has the number 2147483648"),
+    (b"\0" + b"\xff" * 9, "no schema of a registry has the number 4294967295"),
 ]
 
 
