@@ -73,14 +73,14 @@ def world(make_world: Callable[..., World]) -> World:
     return hostile_world(make_world)
 
 
-def hostile_world(make_world: Callable[..., World]) -> World:
+def hostile_world(make_world: Callable[..., World], records: Sequence[Hostile] = RECORDS) -> World:
     """Make a topic with all of them."""
     made = make_world(1, ANY_TIME)
     producer = Producer({"bootstrap.servers": made.kafka.bootstrap, "message.max.bytes": 2_000_000})
-    for one in RECORDS:
+    for one in records:
         producer.produce(made.topic, one.value, one.key, headers=list(one.headers), timestamp=one.timestamp)
         producer.flush(30)  # one batch each: a time that the broker refuses must not take others along
-    assert made.admin.ends([Partition(made.topic, 0)]) == {Partition(made.topic, 0): len(RECORDS)}
+    assert made.admin.ends([Partition(made.topic, 0)]) == {Partition(made.topic, 0): len(records)}
     return made
 
 
@@ -201,8 +201,9 @@ def test_the_copy_of_a_record_as_large_as_its_topic_takes_is_taken(make_world: C
     assert letter.value == value
 
 
+@pytest.mark.parametrize("exactly_once", [True, False])
 def test_the_copy_of_a_record_that_was_small_only_because_it_was_compressed_is_taken(
-    make_world: Callable[..., World],
+    make_world: Callable[..., World], exactly_once: bool
 ) -> None:
     world = make_world(1)
     value = b"all the same " * 400_000
@@ -211,7 +212,9 @@ def test_the_copy_of_a_record_that_was_small_only_because_it_was_compressed_is_t
     producer.produce(world.topic, value)
     assert producer.flush(30) == 0
     assert len(value) > USUAL_BYTES + 65_536, "it would be taken anyway"
-    report = world.run(world.pipeline().map(refuse).sink(world.trail).on_error(tg.dead_letter()))
+    world.admin.create_topic(f"{world.topic}-out", 1)
+    sink = tg.kafka(f"{world.topic}-out", exactly_once=exactly_once)
+    report = world.run(world.pipeline().map(refuse).sink(sink).on_error(tg.dead_letter()))
 
     assert (report.dead, world.mark()) == (1, 1)
     [(_, letter)] = world.copies("dead")
