@@ -136,3 +136,18 @@ def test_a_password_is_named_and_not_written(shell: Shell, topic: str) -> None:
 def test_plain_avro_is_what_other_programs_write(shell: Shell, topic: str, kafka: Kafka) -> None:
     produce(topic, [Message(ENCODED, partition=0)], kafka=kafka)
     assert [one["value"] for one in seen(shell, topic, "--avro", "order.avsc")] == [SHOWN]
+
+
+def test_bytes_that_would_end_the_command_are_shown_with_the_reason(shell: Shell, topic: str, kafka: Kafka) -> None:
+    node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+    (shell.folder / "node.avsc").write_text(json.dumps(node), encoding="utf-8")
+    far_too_deep, too_deep_for_json, good = b"\x02" * 500_000, b"\x02" * 500 + b"\0", b"\x02\0"
+    produce(topic, [Message(one, partition=0) for one in (far_too_deep, too_deep_for_json, good)], kafka=kafka)
+
+    first, second, third = seen(shell, topic, "--avro", "node.avsc")
+    assert first["value"].encode() == far_too_deep
+    assert "nested deeper than 1000 levels" in first["error"]
+    assert second["value"].encode() == too_deep_for_json
+    assert "too deep to be shown" in second["error"]
+    assert (third["value"], third["error"]) == ({"next": {"next": None}}, None)
+    assert len(shell.shown("tail", topic, "--avro", "node.avsc").splitlines()) == 3

@@ -11,32 +11,16 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+from tests.hostile import NAMED
 from tests.postgres_server import Server
 from tests.spark.conftest import World
-from tests.spark.test_hostile import EVERY_BYTE, LARGEST, RECORDS, Hostile, cluster_of, hostile_world
+from tests.spark.test_hostile import cluster_of, hostile_world
 from tests.spark.test_to_kafka import outputs
 from tests.spark.test_to_postgres import Database
-from tidegate.copies import Copy, Origin, record_headers, write_headers
+from tidegate.copies import Copy, record_headers
 from tidegate.kafka.scan import SeenRecord
 from tidegate.ops.dead_letters import make_filter
 from tidegate.ops.redrive import Redriving
-
-ELSEWHERE = Copy(Origin("orders", 3, 17, LARGEST), "billing:orders:3:17", attempt=9, redrives=99, delay="1s")
-"""A copy of another group, as somebody reads its dead letters."""
-
-NAMED = [
-    *RECORDS,
-    Hostile("a whole copy of another group", b"v", b"k", write_headers(ELSEWHERE, [("own", b"1")])),
-    Hostile("a copy of that", headers=write_headers(ELSEWHERE, write_headers(ELSEWHERE, []))),
-    Hostile("10,000 of our own names", headers=[(f"tidegate-{n % 7}", b"%d" % n) for n in range(10_000)]),
-    Hostile("a megabyte of our names", headers=[("tidegate-", b"%05d" % (n * 7919 % 99_991)) for n in range(60_000)]),
-    Hostile("one name twice", headers=[("tidegate-topic", b"a"), ("x", b""), ("tidegate-topic", None), ("x", b"")]),
-    Hostile("almost", headers=[("tidegate-", b""), ("was-", b""), ("was-was-tidegate-", b""), ("Tidegate-", None)]),
-    Hostile("odd names", headers=[(" ", b"1"), ("=\r\n", b""), ("\U0001f4a5" * 50, EVERY_BYTE), ("n" * 30_000, b"")]),
-    Hostile("notes", headers=[("tidegate-note", b"redriven"), ("tidegate-redriven-from", b"0:0")]),
-    Hostile("a key of many bytes", b"", EVERY_BYTE * 2000, timestamp=2),
-    Hostile("a megabyte beside headers", b"\0" * 900_000, b"\xff", [("tidegate-id", EVERY_BYTE * 100)], LARGEST - 1),
-]  # fmt: skip
 
 
 def digest(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> str:
