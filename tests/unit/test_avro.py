@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
@@ -119,6 +119,7 @@ def test_bytes_that_do_not_fit_are_undecodable(content: Any, said: str) -> None:
         tg.avro(ORDER)(content)
 
 
+@settings(deadline=None)  # a busy machine says nothing of it
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_value_or_undecodable(content: bytes) -> None:
     decode = tg.avro(EVERYTHING)

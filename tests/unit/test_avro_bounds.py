@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
@@ -84,6 +84,7 @@ contents = st.lists(st.binary(max_size=8) | st.builds(bytes.__mul__, many, st.in
 )
 
 
+@settings(deadline=None)  # a busy machine says nothing of it
 @given(st.sampled_from(ALL_KINDS), contents)
 def test_any_bytes_are_a_value_that_can_be_shown_or_undecodable(schema: Any, content: bytes) -> None:
     with contextlib.suppress(tg.Undecodable):
@@ -147,6 +148,7 @@ def walked(schema: Any) -> Bounds:
     return Bounds(parsed, found.named, -1)
 
 
+@settings(deadline=None)  # a busy machine says nothing of it
 @given(anythings)
 def test_whatever_was_written_by_a_schema_passes(value: Any) -> None:
     content = tg.to_avro(ANYTHING)(value)
