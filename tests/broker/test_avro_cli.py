@@ -74,16 +74,16 @@ def test_records_that_are_not_avro_are_shown_as_such(
 ) -> None:
     words = ["--avro", "order.avsc", "--registry", schema_registry.url, "--register", "--partition", "0"]
     shell.shown("produce", topic, *words, LINE)
-    broken = [b"old text", b"\0\xff\xff\xff\xff123", b"", None]
+    broken = [b"old text", b"\0\x7f\xff\xff\xff123", b"", None]
     produce(topic, [Message(one, key=b"plain", partition=0) for one in broken], kafka=kafka)
     shell.shown("produce", topic, *words, LINE)
 
     shown = seen(shell, topic, "--registry", schema_registry.url, "--avro-keys")
-    assert [one["value"] for one in shown] == [SHOWN, "old text", {"base64": "AP////8xMjM="}, "", None, SHOWN]
+    assert [one["value"] for one in shown] == [SHOWN, "old text", {"base64": "AH////8xMjM="}, "", None, SHOWN]
     reasons = [one["error"] or "" for one in shown]
     assert "value: the first byte is 111" in reasons[1]
     assert "value: the registry" in reasons[2]
-    assert "does not have schema 4294967295" in reasons[2]
+    assert "does not have schema 2147483647" in reasons[2]
     assert "value: 0 bytes are too few" in reasons[3]
     assert reasons[4] == "key: the first byte is 112: not the wire format of a schema registry"
     assert reasons[0] == reasons[5] == ""
@@ -136,3 +136,18 @@ def test_a_password_is_named_and_not_written(shell: Shell, topic: str) -> None:
 def test_plain_avro_is_what_other_programs_write(shell: Shell, topic: str, kafka: Kafka) -> None:
     produce(topic, [Message(ENCODED, partition=0)], kafka=kafka)
     assert [one["value"] for one in seen(shell, topic, "--avro", "order.avsc")] == [SHOWN]
+
+
+def test_bytes_that_would_end_the_command_are_shown_with_the_reason(shell: Shell, topic: str, kafka: Kafka) -> None:
+    node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+    (shell.folder / "node.avsc").write_text(json.dumps(node), encoding="utf-8")
+    far_too_deep, too_deep_for_json, good = b"\x02" * 500_000, b"\x02" * 500 + b"\0", b"\x02\0"
+    produce(topic, [Message(one, partition=0) for one in (far_too_deep, too_deep_for_json, good)], kafka=kafka)
+
+    first, second, third = seen(shell, topic, "--avro", "node.avsc")
+    assert first["value"].encode() == far_too_deep
+    assert "nested deeper than 1000 levels" in first["error"]
+    assert second["value"].encode() == too_deep_for_json
+    assert "too deep to be shown" in second["error"]
+    assert (third["value"], third["error"]) == ({"next": {"next": None}}, None)
+    assert len(shell.shown("tail", topic, "--avro", "node.avsc").splitlines()) == 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 import tidegate as tg
+from tests.hostile import ANY_TIME, EVERY_BYTE, LARGEST, RECORDS, USUAL_BYTES, YEAR_9999, Hostile, write
 from tests.spark.conftest import World
 from tidegate.copies import record_headers
 from tidegate.ops.cluster import Cluster
@@ -24,63 +24,17 @@ from tidegate.ops.redrive import Redriving
 from tidegate.ops.tail import tail
 from tidegate.records import Partition
 
-EVERY_BYTE = bytes(range(256))
-LARGEST = 2**63 - 1
-YEAR_9999 = 253_402_300_799_000
-USUAL_BYTES = 1_048_588
-
-ANY_TIME = {"message.timestamp.after.max.ms": str(LARGEST), "retention.ms": "-1"}
-"""By default a broker takes no time from the future, and throws away what is old."""
-
-
-@dataclass(frozen=True)
-class Hostile:
-    """One record, as a producer may write it."""
-
-    name: str
-    value: bytes | None = b"v"
-    key: bytes | None = None
-    headers: Sequence[tuple[str, bytes | None]] = ()
-    timestamp: int = 0
-    """0: the present."""
-
-
-RECORDS = [
-    Hostile("every byte", EVERY_BYTE, EVERY_BYTE, [("bytes", EVERY_BYTE)]),
-    Hostile("nothing at all", None, None),
-    Hostile("empty key and value", b"", b""),
-    Hostile("a tombstone", None, b"k"),
-    Hostile("one megabyte", (EVERY_BYTE * 4096)[:1_000_000]),
-    Hostile("10,000 headers", headers=[(f"h{number % 5000}", b"%d" % number) for number in range(10_000)]),
-    Hostile(
-        "headers of all kinds", headers=[("", b""), ("n", None), ("n", b"\xff\xfe"), ("n", b""), ("\u20ac ", b"1")]
-    ),
-    Hostile(
-        "our own names", headers=[("tidegate-id", b"x"), ("was-tidegate-topic", b"y"), ("tidegate-note", b"clock")]
-    ),
-    Hostile("half of a copy", headers=[("tidegate-topic", b"\xff"), ("tidegate-offset", b"-1")]),
-    Hostile("markup", b"<script>alert(1)</script>\x1b[31m\r\n", b"\x1b]0;x\x07", [("<b>", b"</td>")]),
-    Hostile("no time", timestamp=-1),
-    Hostile("the first millisecond", timestamp=1),
-    Hostile("the year 9999", timestamp=YEAR_9999),
-    Hostile("beyond every calendar", timestamp=LARGEST),
-    Hostile("an ordinary one", b'{"id": 1}'),
-]
-
 
 @pytest.fixture
 def world(make_world: Callable[..., World]) -> World:
     return hostile_world(make_world)
 
 
-def hostile_world(make_world: Callable[..., World]) -> World:
+def hostile_world(make_world: Callable[..., World], records: Sequence[Hostile] = RECORDS) -> World:
     """Make a topic with all of them."""
     made = make_world(1, ANY_TIME)
-    producer = Producer({"bootstrap.servers": made.kafka.bootstrap, "message.max.bytes": 2_000_000})
-    for one in RECORDS:
-        producer.produce(made.topic, one.value, one.key, headers=list(one.headers), timestamp=one.timestamp)
-        producer.flush(30)  # one batch each: a time that the broker refuses must not take others along
-    assert made.admin.ends([Partition(made.topic, 0)]) == {Partition(made.topic, 0): len(RECORDS)}
+    write(made.kafka.bootstrap, made.topic, records)
+    assert made.admin.ends([Partition(made.topic, 0)]) == {Partition(made.topic, 0): len(records)}
     return made
 
 
@@ -201,8 +155,9 @@ def test_the_copy_of_a_record_as_large_as_its_topic_takes_is_taken(make_world: C
     assert letter.value == value
 
 
+@pytest.mark.parametrize("exactly_once", [True, False])
 def test_the_copy_of_a_record_that_was_small_only_because_it_was_compressed_is_taken(
-    make_world: Callable[..., World],
+    make_world: Callable[..., World], exactly_once: bool
 ) -> None:
     world = make_world(1)
     value = b"all the same " * 400_000
@@ -211,7 +166,9 @@ def test_the_copy_of_a_record_that_was_small_only_because_it_was_compressed_is_t
     producer.produce(world.topic, value)
     assert producer.flush(30) == 0
     assert len(value) > USUAL_BYTES + 65_536, "it would be taken anyway"
-    report = world.run(world.pipeline().map(refuse).sink(world.trail).on_error(tg.dead_letter()))
+    world.admin.create_topic(f"{world.topic}-out", 1)
+    sink = tg.kafka(f"{world.topic}-out", exactly_once=exactly_once)
+    report = world.run(world.pipeline().map(refuse).sink(sink).on_error(tg.dead_letter()))
 
     assert (report.dead, world.mark()) == (1, 1)
     [(_, letter)] = world.copies("dead")

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+from tests.hostile import RECORDS
 from tests.http_server import running
 from tests.postgres_server import Server
 from tests.spark.conftest import World
-from tests.spark.test_hostile import RECORDS, hostile_world
+from tests.spark.test_hostile import hostile_world
 from tests.spark.test_to_kafka import outputs
 from tests.spark.test_to_postgres import Database
 

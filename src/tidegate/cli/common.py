@@ -113,6 +113,10 @@ def show_json(thing: object) -> None:
     line = orjson.dumps(plain(thing)).decode()
     if not line.isprintable():
         line = "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in line)
+    try:
+        line.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # what such a terminal is shown in other texts is no JSON
+        line = "".join(letter if letter.isascii() else json.dumps(letter)[1:-1] for letter in line)
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

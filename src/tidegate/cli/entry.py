@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import logging
 import platform
 import sys
@@ -136,4 +137,6 @@ def _global_options(
 
 def main() -> None:
     """Run the command line."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # letters that this terminal does not know, in any record
     app(prog_name="tidegate")

@@ -89,5 +89,6 @@ def _made(plan: Plan, kafka: Kafka, group: str, name: str, batch_bytes: int | No
 
         return PostgresStore(sinks, group, lambda copies: write_all(worker_writer(kafka, key), copies))
     if rounds_commit(plan):
-        return Transactions(kafka, group, name, batch_bytes)
+        writes_copies = plan.policy.has_dead_letters or bool(plan.policy.delays)
+        return Transactions(kafka, group, name, batch_bytes, is_packed=writes_copies)
     return Outputs(kafka, batch_bytes)

@@ -20,6 +20,8 @@ SchemaLike = str | Path | Mapping[str, Any] | list[Any]
 MAGIC = 0
 HEADER = struct.Struct(">bI")
 """Confluent's wire format: a zero, the schema's number, then the Avro bytes."""
+MOST_NUMBER = 2**31 - 1
+"""They are ints of Java's: asked for a higher one, a registry may answer like a server that is none."""
 
 
 def avro(
@@ -89,6 +91,7 @@ class PlainDecoder:
         self._schema = schema
         self._reader = reader
         self._read = _schemas().read
+        self._written = _schemas().written_by(schema)
 
     @property
     def frame_schema(self) -> Any:
@@ -101,7 +104,7 @@ class PlainDecoder:
             return None
         content = _checked_bytes(value)
         try:
-            return self._read(content, self._schema, self._reader)
+            return self._read(content, self._written, self._reader)
         except Undecodable as error:
             if len(content) >= HEADER.size and content[0] == MAGIC:
                 raise Undecodable(f"{error} (it begins like the wire format of a schema registry)") from error
@@ -131,6 +134,8 @@ class RegistryDecoder:
         magic, number = HEADER.unpack_from(content)
         if magic != MAGIC:
             raise Undecodable(f"the first byte is {content[0]}: not the wire format of a schema registry")
+        if number > MOST_NUMBER:
+            raise Undecodable(f"no schema of a registry has the number {number}")
         return self._read(content[HEADER.size :], self._registry.client().schema(number), self._reader)
 
 

@@ -10,22 +10,26 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from tidegate.errors import Reject
+from tidegate.errors import Reject, Undecodable
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _BASE64 = "base64"
+MOST_SHOWN_LEVELS = 200
+"""What writes JSON ends at 254."""
 
 
-def as_json(value: Any) -> Any:
-    """Return a decoded value as JSON can hold it.
+def as_json(value: Any, levels: int = MOST_SHOWN_LEVELS) -> Any:
+    """Return a decoded value as JSON can hold it; one that is nested deeper than that is `Undecodable`.
 
     Bytes become text, or `{"base64": ...}` where they are none; times are in ISO form; decimals are text, since a
     number would lose digits.
     """
-    if isinstance(value, Mapping):
-        return {str(name): as_json(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_json(one) for one in value]
+    if isinstance(value, Mapping | list | tuple):
+        if not levels:
+            raise Undecodable(f"it is nested too deep to be shown as JSON: more than {MOST_SHOWN_LEVELS} levels")
+        if isinstance(value, Mapping):
+            return {str(name): as_json(one, levels - 1) for name, one in value.items()}
+        return [as_json(one, levels - 1) for one in value]
     if isinstance(value, bytes):
         return _text(value)
     if isinstance(value, datetime | date | time):

@@ -18,6 +18,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 from fastavro.validation import ValidationError, validate
 
 from tidegate.errors import Reject, SettingsError, Undecodable
+from tidegate.formats.avro_bounds import Bounds, bounds_of
 
 Parsed = Any
 """A schema as fastavro has prepared it: it holds everything it names."""
@@ -33,6 +34,14 @@ class Schema:
 
     text: str
     parsed: Parsed
+
+
+@dataclass(frozen=True)
+class Written:
+    """The schema that bytes were written by, and what such bytes must not do."""
+
+    parsed: Parsed
+    bounds: Bounds | None
 
 
 def own_schema(given: object) -> Schema:
@@ -66,10 +75,17 @@ def schema_from(text: str, load: Callable[[str], str | None]) -> Parsed:
     return fastavro.schema.load_schema(_ROOT, repo=_References(text, load))
 
 
-def read(content: bytes, schema: Parsed, reader: Parsed | None) -> Any:
+def written_by(parsed: Parsed) -> Written:
+    """Return what `read` takes as the schema of bytes."""
+    return Written(parsed, bounds_of(parsed))
+
+
+def read(content: bytes, written: Written, reader: Parsed | None) -> Any:
     """Decode one value that fills the bytes to their end; anything else is `Undecodable`."""
-    stream = io.BytesIO(content)
+    schema, stream = written.parsed, io.BytesIO(content)
     try:
+        if written.bounds is not None:
+            written.bounds.check(content)
         value = fastavro.schemaless_reader(stream, schema, reader)
     except Exception as error:  # foreign bytes make fastavro raise nearly anything
         raise Undecodable(f"the bytes do not fit the schema {name_of(schema)}: {_why(error)}") from error

@@ -12,7 +12,7 @@ from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRegi
 
 from tidegate.context import close_at_end
 from tidegate.errors import Unavailable, Undecodable
-from tidegate.formats.avro_schemas import SHOWN_CHARACTERS, Parsed, schema_from
+from tidegate.formats.avro_schemas import SHOWN_CHARACTERS, Parsed, Written, schema_from, written_by
 from tidegate.secrets import Secret
 
 if TYPE_CHECKING:
@@ -45,16 +45,17 @@ class RegistryClient:
         except (OSError, ValueError) as error:  # a certificate that is not here, a key that is no key
             raise Unavailable(f"no client for the registry {self._url} can be made: {error}") from error
         close_at_end(self._client.close)
-        self._schemas: dict[int, Parsed] = {}
+        self._schemas: dict[int, Written] = {}
         self._numbers: dict[tuple[str, str], int] = {}
         self._latest: dict[str, tuple[int, Parsed]] = {}
 
-    def schema(self, number: int) -> Parsed:
+    def schema(self, number: int) -> Written:
         """Return the schema of this number; one that the registry does not know is `Undecodable`."""
         found = self._schemas.get(number)
         if found is None:
             try:
-                found = self._prepared(self._ask(lambda: self._client.get_schema(number)), f"schema {number}")
+                asked = self._ask(lambda: self._client.get_schema(number))
+                found = written_by(self._prepared(asked, f"schema {number}"))
             except NotRegistered as error:
                 raise Undecodable(f"the registry {self._url} does not have schema {number}: {error}") from error
             # Threads that miss it together all ask: waiting in line for a registry that hangs would be worse.

@@ -18,6 +18,7 @@ from tidegate.errors import BrokerUnreachable, Reject, TidegateError, Unavailabl
 from tidegate.kafka.committed import CommittedReader
 from tidegate.kafka.connection import ClientLog, Kafka, translate
 from tidegate.kafka.patience import NeverReturned, within
+from tidegate.kafka.writer import PACKING
 from tidegate.records import Commit, Partition
 from tidegate.store import Effect, Outgoing, Overtaken, Poisoned, Store
 
@@ -45,8 +46,12 @@ class Transactions(Store):
     keeps_progress = True
     takes_copies = True
 
-    def __init__(self, kafka: Kafka, group: str, name: str, batch_bytes: int | None = None) -> None:
+    def __init__(
+        self, kafka: Kafka, group: str, name: str, batch_bytes: int | None = None, *, is_packed: bool = False
+    ) -> None:
+        """`is_packed`: compress, since copies may fit only so, as their records did."""
         self._batch_bytes = batch_bytes
+        self._is_packed = is_packed
         self._kafka = kafka
         self._group = group
         self._name = name
@@ -60,7 +65,8 @@ class Transactions(Store):
         """Shut out whoever bore this name before, then read the marks."""
         self._membership = pickle.loads(membership)  # noqa: S301  # made by our own driver, sent with this very task
         if self._producer is None:
-            self._producer = _open(self._kafka, self._name, self._undelivered, self._batch_bytes)
+            batch_bytes, is_packed = self._batch_bytes, self._is_packed
+            self._producer = _open(self._kafka, self._name, self._undelivered, batch_bytes, is_packed=is_packed)
         if self._marks is None:
             self._marks = CommittedReader(self._kafka, self._group, ANSWER_SECONDS, require_stable=True)
         return self._marks.read(partitions)
@@ -191,8 +197,11 @@ def membership_of(metadata: object) -> bytes:
     return pickle.dumps(metadata)
 
 
-def _open(kafka: Kafka, name: str, undelivered: Undelivered, batch_bytes: int | None = None) -> Producer:
+def _open(
+    kafka: Kafka, name: str, undelivered: Undelivered, batch_bytes: int | None = None, *, is_packed: bool = False
+) -> Producer:
     settings = kafka.client(
+        **({"compression_type": PACKING} if is_packed else {}),
         batch_size=batch_size(batch_bytes),
         # A report for each record that was written would cost as much as writing it.
         delivery_report_only_error=True,

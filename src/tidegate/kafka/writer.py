@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tidegate.errors import TidegateError
     from tidegate.store import Outgoing
 
+PACKING = "zstd"
+"""How copies are compressed, whatever the client's settings say: a copy may fit only so."""
 _ANY_PARTITION = -1
 _NO_TIMESTAMP = 0
 _QUEUE_WAIT_SECONDS = 0.1
@@ -56,7 +58,7 @@ class Writer:
             acks="all",
             delivery_timeout_ms=max(1, int(delivery_seconds * 1000)),
             **({} if most_bytes is None else {"message_max_bytes": most_bytes}),
-            **({"compression_type": "zstd"} if is_packed else {}),
+            **({"compression_type": PACKING} if is_packed else {}),
         )
         self._log: ClientLog = settings["logger"]
         self._fatal: KafkaError | None = None
