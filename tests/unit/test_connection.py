@@ -251,3 +251,9 @@ def test_a_token_source_may_fail_later_but_not_at_first() -> None:
     assert fetch("") == ("token", 1.0)
     with pytest.raises(RuntimeError, match="later"):
         fetch("")
+
+
+@pytest.mark.parametrize("name", ["compression.type", "compression.codec"])
+def test_a_compression_that_was_chosen_is_not_taken_for_none(name: str) -> None:
+    assert Kafka("localhost:9092", {name: "lz4"}).has_compression
+    assert not Kafka("localhost:9092", {"linger.ms": 5}).has_compression

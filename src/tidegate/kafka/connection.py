@@ -158,6 +158,11 @@ class Kafka:
         settings = ", ".join(f"{name}={shown(name, value)}" for name, value in self.settings.items())
         return f"Kafka({', '.join([self.bootstrap, settings]) if settings else self.bootstrap})"
 
+    @property
+    def has_compression(self) -> bool:
+        """Whether somebody has chosen how what is written is compressed."""
+        return bool({"compression.type", "compression.codec"} & self.settings.keys())
+
     def client(self, **more: str | int | float | bool) -> dict[str, Any]:
         """Return the settings for one client, secrets read; names in `more` use underscores for dots."""
         log = ClientLog()

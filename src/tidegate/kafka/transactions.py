@@ -201,7 +201,7 @@ def _open(
     kafka: Kafka, name: str, undelivered: Undelivered, batch_bytes: int | None = None, *, is_packed: bool = False
 ) -> Producer:
     settings = kafka.client(
-        **({"compression_type": PACKING} if is_packed else {}),
+        **({"compression_type": PACKING} if is_packed and not kafka.has_compression else {}),
         batch_size=batch_size(batch_bytes),
         # A report for each record that was written would cost as much as writing it.
         delivery_report_only_error=True,
