@@ -13,11 +13,13 @@ import pytest
 from tests.acceptance.conftest import Scene, channel, evenly, new_name
 from tests.acceptance.program import Program
 from tests.support import broker_behind_proxy
-from tidegate.testing import Delay, HideBrokers, KafkaProxy, RefuseCommits
+from tidegate.ops.produce import Message
+from tidegate.testing import CopySeen, Delay, DelayAnswers, HideBrokers, KafkaProxy, RefuseCommits, read_copies
 from tidegate.testing.requests import (
     COORDINATOR_LOAD_IN_PROGRESS,
     ILLEGAL_GENERATION,
     OFFSET_COMMIT,
+    PRODUCE,
     REBALANCE_IN_PROGRESS,
 )
 
@@ -278,3 +280,27 @@ def test_a_round_that_cannot_hear_that_its_partitions_are_lost_is_cancelled(
     program.send(signal.SIGTERM)
     assert program.wait(within=120).code == 0, program.err
     assert [one for one in disturbed.breaches() if one.law != "L2"] == []
+
+
+@pytest.mark.timeout(240)
+def test_a_copy_whose_answer_is_lost_is_sent_again_and_stays_open_until_one_is_answered(
+    disturbed: Scene, proxy: KafkaProxy
+) -> None:
+    disturbed.fill(1, [Message("bad" if one == 5 else "ok") for one in range(10)])
+
+    def letters() -> list[CopySeen]:
+        return [one for one in read_copies(disturbed.kafka, disturbed.group) if one.is_dead]
+
+    with proxy.under(DelayAnswers([PRODUCE], seconds=3600.0)) as held:
+        disturbed.log.fault("answers_lost", lasts_seconds=60)
+        program = disturbed.start("failing.py", *LONG_SESSION, ROW="dead")
+        program.wait_until(lambda: held.is_holding and bool(letters()), within=90, what="a letter without an answer")
+        program.wait_until(lambda: len(letters()) > 1, within=90, what="the same letter, once more")
+        assert disturbed.marks().get(0, 0) <= 5, "nobody has heard that there is one"
+    finish(disturbed, program)
+
+    found = letters()
+    assert {one.said.stable_id for one in found} == {f"{disturbed.group}:{disturbed.topic}:0:5"}
+    assert 2 <= len(found) <= held.struck + 1
+    assert {one.record_offset for one in disturbed.log.read().settled} == set(range(10)) - {5}
+    assert disturbed.breaches() == []

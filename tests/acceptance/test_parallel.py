@@ -7,13 +7,14 @@ import random
 import signal
 import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.acceptance.conftest import DOOMED, Scene, evenly
 from tests.acceptance.test_group import wait_for_members
 from tests.http_server import Server
-from tests.support import wait_until, ways
+from tests.support import is_alive, wait_until, ways
 from tidegate.kafka.admin import Commit
 from tidegate.kafka.commits import CommitSeen, read_commits
 from tidegate.ledger import FULL_CHARACTERS, METADATA_BYTES, Home, Ranges, decode
@@ -23,6 +24,8 @@ from tidegate.testing import Switch
 from tidegate.testing.switches import FILL
 
 KILLS = int(os.environ.get("PROOF_KILLS", "1"))
+IN_WORK = 16
+"""What `parallel.py` asks for."""
 TRIES = 3
 """So often a record that waits is tried again, before nothing more is expected of the others."""
 
@@ -47,24 +50,84 @@ def most_ahead(scene: Scene) -> int:
     return max(found)
 
 
+def remembered(scene: Scene) -> set[tuple[int, int]]:
+    """Every record that the group knows to be settled, by partition and offset: below the marks, and beyond them."""
+    places = [Partition(scene.topic, number) for number in scene.partitions]
+    found = set()
+    for place, commit in scene.admin.committed(scene.group, places).items():
+        ranges = [(0, commit.mark), *ahead_of(commit, scene.group, place)]
+        found |= {(place.number, at) for first, end in ranges for at in range(first, end)}
+    return found
+
+
 @pytest.mark.timeout(180 + 60 * KILLS)
 @pytest.mark.parametrize(("kind", "order"), ways(("loop", "none"), ("threads", "key")))
 def test_what_was_settled_out_of_order_does_not_run_again_after_a_kill(scene: Scene, kind: str, order: str) -> None:
     chance = random.Random(f"{kind} {order}")
     scene.fill(4, keyed(4000 * KILLS, 4, 40))
+    lives: list[tuple[int, set[tuple[int, int]]]] = []
     for _ in range(KILLS):
         program = scene.start("parallel.py", *DOOMED, KIND=kind, ORDER=order)
+        before = len(remembered(scene))
         scene.wait_for_records(200 + chance.randrange(1500), program)
+        program.wait_until(lambda known=before: len(remembered(scene)) > known, within=60, what="a commit")  # type: ignore[misc]
         scene.log.fault("driver_killed", driver=program.pid)
         program.kill_all()
+        lives.append((program.pid, remembered(scene)))
     last = scene.start("parallel.py", "--until", "caught-up", KIND=kind, ORDER=order)
     assert last.wait(within=150).code == 0
     assert most_ahead(scene) > 0, "there was something to remember"
     assert scene.breaches(order=order) == []  # type: ignore[arg-type]  # one of the orders there are
-    ran = Counter(event.stable_id for event in scene.log.read().settled)
-    assert len(ran) == len(scene.produced)
-    repeats = sum(ran.values()) - len(ran)
-    assert repeats <= KILLS * 4000, f"{repeats} ran twice"
+    settled_by = [(one.driver, (one.partition.number, one.record_offset)) for one in scene.log.read().settled]
+    assert len({place for _, place in settled_by}) == len(scene.produced)
+    dead: set[int] = set()
+    for killed, committed in lives:
+        dead.add(killed)
+        again = {place for driver, place in settled_by if driver not in dead and place in committed}
+        assert not again, "the group had these when its program was killed"
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("kind", ways("loop", "threads"))
+def test_a_killed_worker_of_a_parallel_lane_costs_what_was_in_work_and_its_second_task_does_nothing(
+    scene: Scene, kind: str
+) -> None:
+    scene.fill(1, evenly(600, 1))
+    place, held = Partition(scene.topic, 0), Path(f"{scene.log.path}.held")
+    # Spark runs a task of this master up to four times.
+    words = ("--master", "local[2,4]", "--set", "live=true", "--until", "caught-up")
+    program = scene.start("parallel.py", *words, KIND=kind)
+    scene.wait_for_records(100, program)
+    held.touch()
+
+    def in_work() -> set[int]:
+        events = scene.log.read().events
+        return {one.record_offset for one in events if one.kind == "began"} - settled(scene)
+
+    def all_is_committed() -> bool:
+        commit = scene.admin.committed(scene.group, [place]).get(place, Commit(0, ""))
+        ahead = ahead_of(commit, scene.group, place)
+        return {*range(commit.mark), *(at for one in ahead for at in range(*one))} == settled(scene)
+
+    program.wait_until(lambda: len(in_work()) == IN_WORK and all_is_committed(), within=60, what="all else committed")
+    before = in_work()
+    [worker] = {one.pid for one in scene.log.read().events}
+    scene.log.fault("worker_killed", worker=worker)
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: not is_alive(worker), within=20, what="its death")
+    held.unlink()
+    assert program.wait(within=120).code == 0
+
+    assert "Spark had to run its task a second time" in program.err
+    ran = Counter(one.record_offset for one in scene.log.read().events if one.kind == "began")
+    assert ran == Counter([*range(600), *before]), "what was in work ran once more, and nothing else"
+    assert settled(scene) == set(range(600))
+    assert scene.breaches(order="none") == []
+
+
+def settled(scene: Scene) -> set[int]:
+    """The offsets of what is settled, where there is one partition."""
+    return {event.record_offset for event in scene.log.read().settled}
 
 
 @pytest.mark.timeout(300)
@@ -77,9 +140,6 @@ def test_full_metadata_stops_the_reading_and_after_a_kill_nothing_is_lost_or_run
     def commit() -> Commit:
         return scene.admin.committed(scene.group, [place]).get(place, Commit(0, ""))
 
-    def settled() -> set[int]:
-        return {event.record_offset for event in scene.log.read().settled}
-
     def stands_although_those_that_wait_are_tried() -> bool:
         events = scene.log.read().events
         last = max(event.at_ms for event in events if event.kind == "settled")
@@ -87,12 +147,12 @@ def test_full_metadata_stops_the_reading_and_after_a_kill_nothing_is_lost_or_run
 
     def all_is_committed() -> bool:
         ahead = ahead_of(commit(), scene.group, place)
-        return {at for first, end in ahead for at in range(first, end)} == settled()
+        return {at for first, end in ahead for at in range(first, end)} == settled(scene)
 
     program.wait_until(lambda: len(commit().metadata) > FULL_CHARACTERS, within=120, what="a full commit")
     program.wait_until(stands_although_those_that_wait_are_tried, within=60, what="reading stops")
     program.wait_until(all_is_committed, within=30, what="all that is settled is committed")
-    before = settled()
+    before = settled(scene)
     assert before == {at for at in range(max(before) + 1) if at % 8}, "all but those that wait"
     assert max(before) < scene.ends[0] - 1000, "it read no further although there was more"
     assert len(commit().metadata) <= METADATA_BYTES

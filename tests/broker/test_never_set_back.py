@@ -6,13 +6,15 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tidegate as tg
+from tests.postgres.proxy import Proxy
 from tests.postgres_server import Server
 from tests.support import wait_until
 from tidegate.beside import Beside
@@ -103,7 +105,14 @@ class Asked:
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        self.calls.append(lambda: future.set_result(fn(*args, **kwargs)))
+
+        def call() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except tg.TidegateError as error:
+                future.set_exception(error)
+
+        self.calls.append(call)
         return future
 
     def shutdown(self, wait: bool = True) -> None:
@@ -201,6 +210,42 @@ def test_a_rewind_that_a_table_may_have_is_brought_to_its_end(kafka: Kafka, plac
         assert rewind.answer.result(timeout=0) == {place: 2}
     assert (mark_of(kafka, place), table.read([place])[place].mark) == (2, 2)
     table.close()
+
+
+def test_a_rewind_that_cannot_be_brought_to_its_end_does_not_say_that_nothing_was_moved(
+    kafka: Kafka, place: Partition, postgres: Server, tmp_path: Path
+) -> None:
+    """Otherwise: its rows' marks are moved, its records come again, and somebody was told that they do not."""
+    admin, group = Admin(kafka), f"{place.topic}-group"
+    with closing(Proxy(tmp_path, postgres.socket_folder)) as proxy:
+        table = PostgresProgress(f"{postgres.uri.partition('?')[0]}?host={tmp_path}", group)
+        with rewinding(kafka, place, starting_of(admin, place, table=table)) as scene:
+            rewind, other = RewindAsked(1, {place: 2}), RewindAsked(2, {place: 3})
+            scene.rewinder.want(rewind)
+            scene.turn()
+            proxy.at_commit = "lose the answer"
+            scene.answer()
+            proxy.at_commit = "pass"
+            assert (proxy.hits, table.read([place])[place].mark) == (1, 2), "the table has it, and nobody heard so"
+            assert not rewind.answer.done(), "it is tried again"
+
+            admin.delete_topic(place.topic)
+
+            def is_asked_again() -> bool:
+                scene.turn()
+                return bool(scene.asked.calls)
+
+            wait_until(is_asked_again, within=30, what="the second try")
+            scene.answer()
+            with pytest.raises(tg.RewindRefused, match="was perhaps rewound"):
+                rewind.answer.result(timeout=0)
+
+            scene.rewinder.want(other)
+            scene.turn()
+            scene.answer()
+            with pytest.raises(tg.RewindRefused, match="was not rewound"):
+                other.answer.result(timeout=0)
+        table.close()
 
 
 def placing(admin: Admin, place: Partition, table: PostgresProgress | None) -> Starting:

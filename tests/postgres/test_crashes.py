@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +51,32 @@ def check(database: Database, sent: Path) -> dict[int, int]:
     return marks
 
 
+def has_written_and_not_committed(database: Database, process: ForkServerProcess) -> bool:
+    """Let it stand still where it is; return whether a transaction of its is open that has written something."""
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    others = "from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()"
+    at_work = f"select 1 {others} and wait_event is distinct from 'ClientRead'"  # noqa: S608  # ours
+    wait_until(lambda: database.ask(at_work) == [], within=20, what="the server has done all that it was asked")
+    return bool(database.ask(f"select 1 {others} and backend_xid is not null"))
+
+
 @pytest.mark.timeout(60 + 5 * KILLS)
 def test_killed_at_any_moment_rows_copies_and_marks_agree(database: Database, tmp_path: Path) -> None:
     chance, sent = random.Random(11), tmp_path / "sent"
     database.do("create table latest (partition integer primary key, seen bigint)")
     store_of(database.orders()).begin([], b"")
-    for kill in range(KILLS):
+    open_ones = kill = 0
+    while kill < KILLS or not open_ones:  # without one in the middle of a transaction nothing is proved
         reached = sum(database.marks().values()) + chance.randint(1, 1500)
         process = started(seal_for_ever, database.dsn, kill, sent)
         wait_until(lambda least=reached: sum(database.marks().values()) >= least, within=30, what="it works")  # type: ignore[misc]
-        killed(process)
+        try:
+            open_ones += has_written_and_not_committed(database, process)
+        finally:
+            killed(process)
         check(database, sent)
+        kill += 1
 
     # The server may be busy with the last one's transaction still: beginning waits for it.
     broker = Broker()

@@ -8,6 +8,9 @@ import tidegate as tg
 from tests.postgres.processes import make_tables, queue_and_barrier, started
 from tests.postgres.support import GROUP, P0, P1, Database, effects, mark, store_of
 from tests.postgres_server import LOCKED_USER, PASSWORD, Server
+from tidegate.engine.truth import Truth
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.connection import Kafka
 from tidegate.records import Commit, Partition
 from tidegate.sinks.postgres_progress import PostgresProgress
 from tidegate.store import Overtaken
@@ -61,6 +64,27 @@ def test_marks_are_moved_only_where_nobody_has_moved_them_since(database: Databa
         store.seal(effects(sink, 7, 8), mark(8))
     assert not progress.move(mark(3) | mark(9, at=P1)), "what it wrote itself it has not read"
     progress.close()
+
+
+def test_a_rewind_that_fails_lets_no_older_decision_pass_that_others_have_overtaken(database: Database) -> None:
+    """Otherwise: rows that another process wrote meanwhile are written again, from where we had decided to go on."""
+    sink = database.orders()
+    store, progress = store_of(sink), PostgresProgress(database.dsn, GROUP)
+    truth = Truth(Admin(Kafka("127.0.0.1:1")), GROUP, progress, None)
+    store.begin([P0], b"")
+    store.seal(effects(sink, 0, 5), mark(5))
+    progress.read([P0])  # and somebody decides that it goes on at 0
+    store.seal(effects(sink, 5, 7), mark(7))
+
+    with pytest.raises(tg.DatabaseRefused):
+        truth.rewind(mark(2**70))
+    assert not truth.move(mark(0))
+    assert database.marks() == {P0: 7}
+
+    truth.rewind(mark(2))
+    assert not truth.move(mark(0))
+    assert database.marks() == {P0: 2}
+    truth.close()
 
 
 def test_eight_processes_make_the_tables_at_once(database: Database) -> None:

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -75,13 +76,6 @@ def test_a_database_that_goes_away_in_the_middle_of_a_round_is_waited_for(
     schema = f"jdbc_{uuid.uuid4().hex[:8]}"
     url = f"jdbc:postgresql://127.0.0.1:{proxy.port}/postgres?currentSchema={schema}"
 
-    def slow_rows(df: Any) -> Any:
-        def slowly(batches: Any) -> Any:
-            yield from batches
-            time.sleep(3)  # the table for the rows is there long before the last of them
-
-        return df.select("partition", "offset").mapInArrow(slowly, "partition int, offset bigint")
-
     with psycopg.connect(f"{postgres.uri}&options=-csearch_path%3D{schema}", autocommit=True) as database:
         database.execute(f"create schema {schema}".encode())
         staged = b"select 1 from information_schema.tables where table_schema = current_schema() and table_name like %s"
@@ -104,3 +98,61 @@ def test_a_database_that_goes_away_in_the_middle_of_a_round_is_waited_for(
         assert report.counts.held > 0
         found = database.execute(b'select "offset" from orders').fetchall()
         assert sorted(at for (at,) in found) == list(range(10))
+
+
+SESSIONS = b"from pg_stat_activity where application_name = 'PostgreSQL JDBC Driver'"
+
+
+@pytest.mark.parametrize("moment", ["rows are staged", "rows are moved into the table"])
+def test_a_session_that_is_killed_in_the_middle_of_a_round_is_not_the_rounds_fault(
+    make_world: Callable[..., World], postgres: Server, moment: str
+) -> None:
+    world = make_world(1)
+    world.produce(range(10), 0)
+    schema = f"jdbc_{uuid.uuid4().hex[:8]}"
+    with (
+        closing(Proxy(None, postgres.socket_folder)) as proxy,
+        psycopg.connect(f"{postgres.uri}&options=-csearch_path%3D{schema}", autocommit=True) as database,
+        psycopg.connect(f"{postgres.uri}&options=-csearch_path%3D{schema}") as holder,
+    ):
+        url = f"jdbc:postgresql://127.0.0.1:{proxy.port}/postgres?currentSchema={schema}"
+        database.execute(f"create schema {schema}".encode())
+        database.execute(b'create table orders (partition int, "offset" bigint)')
+        if moment == "rows are staged":
+            frame = slow_rows
+            # One of Spark's driver, and one of its task, which has no row yet.
+            sessions, least = SESSIONS + b" and exists (select 1 from pg_tables where tablename ~ 'tidegate_stage')", 2
+        else:
+            frame = quick_rows
+            holder.execute(b"lock table orders in share mode")
+            sessions, least = SESSIONS + b" and wait_event_type = 'Lock' and query ~ '^insert into orders'", 1
+
+        def kill() -> int:
+            seen = b"select pid " + sessions
+            wait_until(lambda: len(database.execute(seen).fetchall()) >= least, within=90, what=moment)
+            killed = len(database.execute(b"select pg_terminate_backend(pid) " + sessions).fetchall())
+            holder.rollback()
+            return killed
+
+        sink = tg.jdbc(url, "orders", user="postgres", driver=DRIVER)
+        with ThreadPoolExecutor(1) as pool:
+            killed = pool.submit(kill)
+            report = world.run(world.pipeline().dataframe(frame).sink(sink).on_error(tg.hold(), tg.stop()))
+            assert killed.result() >= least
+
+        assert (report.settled, report.exit_code) == (10, 0), report.failure
+        assert report.counts.held > 0
+        found = database.execute(b'select "offset" from orders').fetchall()
+        assert sorted(at for (at,) in found) == list(range(10))
+
+
+def quick_rows(df: Any) -> Any:
+    return df.select("partition", "offset")
+
+
+def slow_rows(df: Any) -> Any:
+    def slowly(batches: Any) -> Any:
+        yield from batches
+        time.sleep(3)  # the table for the rows is there long before the last of them
+
+    return df.select("partition", "offset").mapInArrow(slowly, "partition int, offset bigint")

@@ -195,6 +195,23 @@ def test_the_tail_that_a_log_has_lost_is_not_waited_for_and_counts_as_lost(lost:
     assert scene.is_over()
 
 
+def test_a_partition_that_comes_back_at_the_end_of_a_short_log_is_waited_for_anew() -> None:
+    """Whoever had it meanwhile may have seen the rest of its log, and the cluster was not at rest."""
+    scene, short = Scene(), {A: 5, B: 3}
+    scene.own(5, A)
+    scene.own(3, B)
+    assert scene.finish.heed(short, scene.board) == []
+    scene.board.remove([B])
+    scene.now += SHORT_SECONDS
+    scene.own(3, B)
+    assert scene.finish.heed(short, scene.board) == [], "it has been short for no time at all"
+    scene.now += SHORT_SECONDS - 1
+    assert scene.finish.heed(short, scene.board) == []
+    scene.now += 2
+    with pytest.raises(RecordsLost):
+        scene.finish.heed(short, scene.board)
+
+
 def test_a_log_that_is_short_for_a_moment_or_still_has_something_is_waited_for() -> None:
     scene = Scene(lost="latest")
     scene.own(2, A)

@@ -98,3 +98,17 @@ def test_two_tables_of_one_database_get_every_round_both(tmp_path: Path) -> None
             tg.jdbc("jdbc:sqlite:shop", table)(Frame(path), ROUND)
 
     assert (ids(path, "orders"), ids(path, "audit")) == ([1, 2, 3], [1, 2, 3])
+
+
+def test_tables_of_whatever_long_names_get_every_round_once(tmp_path: Path) -> None:
+    path = tmp_path / "shop"
+    with sqlite3.connect(path) as connection:  # it minds no length by itself
+        most = "check (length(cast(round_id as blob)) <= 200)"
+        connection.execute(f"create table tidegate_rounds (round_id varchar(200) not null primary key {most})")
+    # As in "a database"."a schema"."a table", each of the 63 characters that PostgreSQL allows.
+    tables = ["o" * 173, "o" * 174, "o" * 191 + "a", "o" * 191 + "b", "ö" * 100]
+    for _ in range(2):
+        for table in tables:
+            tg.jdbc("jdbc:sqlite:shop", table)(Frame(path), ROUND)
+
+    assert [ids(path, table) for table in tables] == [[1, 2, 3]] * len(tables)

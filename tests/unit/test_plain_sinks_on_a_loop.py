@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import tidegate as tg
 from tests.unit.test_lonely_rounds import PLACE, Written
+from tidegate.engine import pool as pool_module
 from tidegate.engine.attempts import Attempt
 from tidegate.engine.pool import Ended, Job, LoopPool
 from tidegate.errors import TimedOut
@@ -91,5 +93,31 @@ def test_a_sink_that_finds_nothing_more_fails_its_record_at_once(batch: int | No
         error = job.ended[0].error
         assert isinstance(error, RuntimeError)
         assert isinstance(error.__cause__, StopIteration)
+    finally:
+        pool.close()
+
+
+class ClosedWhereItStops(asyncio.SelectorEventLoop):
+    """Somebody closes it in the moment in which it does not run."""
+
+    def run_forever(self) -> None:
+        super().run_forever()
+        self.close()
+
+
+def test_a_loop_that_somebody_closes_ends_its_worker_instead_of_turning_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool_module, "new_loop", ClosedWhereItStops)
+    before = set(threading.enumerate())
+    pool = LoopPool(tg.from_kafka("t", group="g").map(look_up).sink(print).parallel(4, order="none").plan(), "g")
+    [serving] = [one for one in set(threading.enumerate()) - before if one.name == "tidegate-loop"]
+    assert not pool.has_stuck_thread
+    pool.loop.call_soon_threadsafe(pool.loop.stop)
+    serving.join(10)
+    try:
+        assert not serving.is_alive()
+        assert pool.loop.is_closed()
+        assert pool.has_stuck_thread
     finally:
         pool.close()

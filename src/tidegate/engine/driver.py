@@ -110,8 +110,7 @@ class Driver:
     def _turn(self, member: Member) -> None:
         """Take what happened, commit it, lease what is free."""
         self._take_events(0.0 if member.is_committing else TURN_SECONDS)
-        if self._fatal is None:  # what cannot work is not tried once more
-            self._lease()
+        self._lease()
         self._committer.send(member)
         member.poll(0.002 if member.is_committing else 0.0)
         if self._committer.fatal is not None:
@@ -173,8 +172,9 @@ class Driver:
             self._board.forget_round(lease.lane, lease.round)
         self._lanes.tick(self._tally.proofs)
         purse, clock = self._helpers.purse, self._helpers.clock
-        # A plain round without a permit would only cost a job.
-        leases = self._board.leases(now) if purse is None or purse.has_some(now) or self._lanes.is_live else []
+        # A plain round without a permit would only cost a job; what cannot work is not tried once more.
+        may_work = self._fatal is None and (purse is None or purse.has_some(now) or self._lanes.is_live)
+        leases = self._board.leases(now) if may_work else []
         for lease in leases if purse is None else purse.in_turn(leases):
             known = replace(lease, proofs=self._tally.proofs(), broker_ms=None if clock is None else clock.now_ms)
             permits = None if purse is None else purse.open(lease.lane, lease.round, now)

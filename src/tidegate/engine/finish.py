@@ -108,8 +108,8 @@ class Finish:
         self._hopeless: TidegateError | None = None
         self._not_before = 0.0
         self._told_at = self._now()
-        self._short: dict[Partition, tuple[int, float]] = {}
-        """Partitions that are at the end of a log that was longer: where it ends, and since when."""
+        self._short: dict[Partition, tuple[tuple[int, int], float]] = {}
+        """Partitions that are at the end of a log that was longer: where it ends, in which epoch, and since when."""
 
     def is_over(self, board: Board) -> bool:
         """Whether everything is settled and committed, what came into the retry topics meanwhile too.
@@ -166,8 +166,10 @@ class Finish:
             end, mark = ends.get(partition), -1 if one.position is None else one.position.mark
             if not one.is_free or one.until is None or end is None or not mark == end < one.until:
                 self._short.pop(partition, None)
-            elif self._short.setdefault(partition, (end, self._now()))[0] != end:
-                self._short[partition] = (end, self._now())
+                continue
+            seen = (end, one.epoch)  # of one that went and came back, what was seen before proves nothing
+            if self._short.setdefault(partition, (seen, self._now()))[0] != seen:
+                self._short[partition] = (seen, self._now())
             elif self._now() - self._short[partition][1] >= SHORT_SECONDS:
                 why = f"the log ends at {end} and ended at {one.until} when the run began: its tail was cut off"
                 losses.append(Loss(partition, mark, why, one.until - mark, None, None))

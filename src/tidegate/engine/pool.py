@@ -202,8 +202,8 @@ class LoopPool(Pool):
 
     @property
     def has_stuck_thread(self) -> bool:
-        """Whether a plain sink was given up and still runs."""
-        return self._threads.left_behind > 0
+        """Whether a plain sink was given up and still runs, or somebody has closed the loop."""
+        return self._threads.left_behind > 0 or (self.loop.is_closed() and not self._is_closed)
 
     def begin_round(self, attempt_seconds: float) -> None:
         """A new round, in which attempts may take so long."""
@@ -221,12 +221,14 @@ class LoopPool(Pool):
     def close(self) -> None:
         """Let the loop end."""
         self._is_closed = True
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        with contextlib.suppress(RuntimeError):  # somebody has closed it
+            self.loop.call_soon_threadsafe(self.loop.stop)
         self._threads.close()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)
-        while not self._is_closed:
+        # One that somebody has closed would raise at once, for ever.
+        while not (self._is_closed or self.loop.is_closed()):
             # A task of a user's own that raises `SystemExit` ends the loop, and with it all others that wait in it.
             with contextlib.suppress(BaseException):
                 self.loop.run_forever()

@@ -51,6 +51,8 @@ class _Rewind:
     done: dict[Partition, int] = field(default_factory=dict)
     is_begun: bool = False
     """Something of it may be stored: from then on it is brought to its end, whoever wants it back."""
+    was_tried: bool = False
+    """A try at it may have stored something, in the table or in the group."""
 
     def begin(self) -> bool:
         """Begin, unless it was taken back; who tries to from now on hears that it is too late."""
@@ -126,14 +128,16 @@ class Rewinder:
         except (BrokerUnreachable, DatabaseUnreachable) as error:
             logger.warning("the rewind has to wait: %s", error.happened, extra={"action": "rewind_waits"})
             self._not_before = self._now() + AGAIN_SECONDS
+            rewind.was_tried |= isinstance(error, DatabaseUnreachable)  # it may have done it before it went
             return
         except TidegateError as error:
-            self._refuse(rewind.asked, error.happened)
+            self._refuse(rewind.asked, error.happened, "perhaps" if rewind.was_tried else "not")
             self._leave(rewind)
             return
         if not rewind.begin():
             return
         ours = {tp: one for tp, one in moved.items() if self._board.begin_move(tp, ready.epochs[tp], "rewind")}
+        rewind.was_tried |= self._starting.has_table or bool(ours)
         refused = member.commit_now({tp: one.commit for tp, one in ours.items()}) if ours else {}
         for tp, one in ours.items():
             if tp not in refused and self._board.reset(tp, ready.epochs[tp], one.position, one.end):

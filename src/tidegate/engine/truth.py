@@ -112,10 +112,7 @@ class Truth:
 
         Should a round of another process store something in between, these are no longer ours to move.
         """
-        if self._table is None:
-            return
-        self._table.read(commits)
-        if not self._table.move(commits):
+        if self._table is not None and not self._table.overtake(commits):
             raise RewindRefused("somebody else moves the same partitions", "ask again")
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ target in one transaction of the driver, together with the round's id in `tidega
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import uuid
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,16 @@ logger = logging.getLogger("tidegate.frames")
 
 ROUNDS = "tidegate_rounds"
 STAGE = "tidegate_stage"
+MOST_NAME = 200
+"""Bytes of a round's name, as the column of it holds them everywhere."""
+
+GONE = ("08", "57P")
+"""How the codes of errors begin that mean a lost session: everybody's, and PostgreSQL's, where somebody ended it."""
+LOST = tuple(
+    f"java.sql.SQL{name}Exception" for name in ("Recoverable", "TransientConnection", "NonTransientConnection")
+)
+"""Errors that mean the same, by whichever code."""
+MOST_CAUSES = 20
 
 
 def jdbc(
@@ -75,10 +86,10 @@ class _Database:
         rounds, prefix = f"{schema}{dot}{ROUNDS}", f"{STAGE}_{round_.number}_"
         stage = f"{schema}{dot}{prefix}{uuid.uuid4().hex[:8]}"
         # With the table: another writer of the pipeline may write the same round into another one.
-        name = f"{round_.id} {table}"
+        name = _name(round_, table)
         with self._connected() as connection:
             if not _exists(connection, rounds):
-                _run(connection, f"create table {rounds} (round_id varchar(200) not null primary key)")
+                _run(connection, f"create table {rounds} (round_id varchar({MOST_NAME}) not null primary key)")
                 connection.commit()
             if round_.is_repeat:
                 self._drop_stages(connection, f"{schema}{dot}", prefix)
@@ -98,12 +109,38 @@ class _Database:
             connection.commit()
 
     def refuse_to_blame(self, error: Exception) -> None:
-        """Raise `Unavailable` where a round failed because the database has gone: it gives no connection now either."""
+        """Raise `Unavailable` where a round failed because the database, or our session there, has gone.
+
+        What failed says so itself, for the database may be back already: a session was killed, a server restarted. Not
+        every driver does say it; then it has gone where it gives no connection now either.
+        """
+        if (lost := self._lost_session(error)) is not None:
+            raise Unavailable(f"the session with the database has ended: {lost}") from error
         try:
             with self._connected():
                 return
         except Unavailable as away:
             raise away from error
+
+    def _lost_session(self, error: Exception) -> str | None:
+        """Return what the database's driver said of a session that is gone; None if that is not what failed.
+
+        It stands among the causes of what Spark says, if it happened in a task.
+        """
+        # Python's error of a call of Java's has one name for it; what PySpark makes of some of these, the other.
+        java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+        for _ in range(MOST_CAUSES):
+            if java is None:
+                return None
+            if self._is_a("java.sql.SQLException", java):
+                has_gone = str(java.getSQLState() or "").startswith(GONE) or any(self._is_a(one, java) for one in LOST)
+                if has_gone:
+                    return _first_line(java.getMessage() or "it does not say why")
+            java = java.getCause()
+        return None
+
+    def _is_a(self, name: str, java: Any) -> bool:
+        return bool(self._jvm.java.lang.Class.forName(name).isInstance(java))
 
     def _save(self, frame: DataFrame, table: str, mode: str) -> None:
         frame.write.format("jdbc").options(url=self._url, dbtable=table, **self._options).mode(mode).save()
@@ -143,6 +180,14 @@ class _Database:
                     connection.rollback()
 
 
+def _name(round_: FrameRound, table: str) -> str:
+    """Return how a round is known in the database: readable, where the table's name is not too long for that."""
+    name = f"{round_.id} {table}"
+    if len(name.encode()) <= MOST_NAME:
+        return name
+    return f"{round_.id} {hashlib.blake2b(table.encode(), digest_size=16).hexdigest()}"
+
+
 def _exists(connection: Any, table: str) -> bool:
     try:
         _run(connection, f"select 1 from {table} where 1 = 0")  # noqa: S608  # a name of the program's own
@@ -177,5 +222,8 @@ def _run(connection: Any, sql: str, *values: str) -> None:
 def _said(error: Exception) -> str:
     """Return what the database's driver said; Python's error says only which call it was."""
     java = getattr(error, "java_exception", None)
-    text = str(error if java is None else java.getMessage()).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    return _first_line(error if java is None else java.getMessage() or "") or type(error).__name__
+
+
+def _first_line(text: object) -> str:
+    return next(iter(str(text).strip().splitlines()), "")

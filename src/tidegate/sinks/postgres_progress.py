@@ -29,7 +29,7 @@ class PostgresProgress:
         self._group = group
         self._lock = threading.Lock()
         self._versions: dict[Partition, int] = {}
-        """Of each, as it was read last."""
+        """Of each, as it was read last by whoever decides later where it goes on."""
 
     def read(self, partitions: Iterable[Partition]) -> dict[Partition, Commit]:
         """Return what is stored; partitions about which nothing is known are left out."""
@@ -44,10 +44,17 @@ class PostgresProgress:
         Every round that read them before is shut out.
         """
         with self._working() as connection:
-            is_moved = tables.move_marks(connection, self._group, commits, self._versions)
-            if not is_moved:
-                connection.rollback()
-        return is_moved
+            return self._is_moved(connection, commits, self._versions)
+
+    def overtake(self, commits: Mapping[Partition, Commit]) -> bool:
+        """Store marks, all or none, wherever they are now; False if somebody moves one in this moment.
+
+        What it reads for that is nobody else's reading. Otherwise: one thread has read a mark and decides; another
+        process moves it and writes rows; we look, and fail; the first one's move is compared with what we have seen.
+        """
+        with self._working() as connection:
+            stored = tables.read_marks(connection, self._group, commits)
+            return self._is_moved(connection, commits, {one: version for one, (_, version) in stored.items()})
 
     def enter(self, commits: Mapping[Partition, Commit]) -> dict[Partition, Commit]:
         """Store marks of partitions that have none; return those that all of them have now."""
@@ -77,6 +84,14 @@ class PostgresProgress:
         if outbox.refused is not None:
             raise refused_copy(outbox.refused)
         return self.unsent()
+
+    def _is_moved(
+        self, connection: Connection, commits: Mapping[Partition, Commit], versions: Mapping[Partition, int]
+    ) -> bool:
+        is_moved = tables.move_marks(connection, self._group, commits, versions)
+        if not is_moved:
+            connection.rollback()
+        return is_moved
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+PRODUCE = 0
+"""Records are written; those of a transaction too."""
 LIST_OFFSETS = 2
 """The api key of the question where logs begin and end."""
 METADATA = 3
