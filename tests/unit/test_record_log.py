@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,6 +145,20 @@ def test_counting_can_ask_for_one_kind_and_one_program(log: RecordLog) -> None:
     log.fault("worker_killed")
 
     assert (log.count(), log.count("began"), log.count(driver=os.getpid())) == (2, 1, 1)
+
+
+def test_work_is_waited_for_where_a_program_has_done_some(log: RecordLog) -> None:
+    assert not log.wait_for_work(os.getpid(), within=60), "it has done nothing yet: nobody waits"
+    with in_hand(1):
+        log.began(None)
+        log.settled()
+        assert not log.wait_for_work(os.getpid(), within=0.02), "what was begun before is no work of now"
+        with ThreadPoolExecutor(1) as threads:
+            waited = threads.submit(log.wait_for_work, os.getpid(), 60)
+            while not waited.done():
+                log.settled()
+                log.began(None)
+        assert waited.result()
 
 
 def test_many_processes_at_once_lose_no_line(log: RecordLog) -> None:

@@ -34,6 +34,7 @@ _SAID_SECONDS = 30.0
 _STOP_SECONDS = 60.0
 _WHOLE_SECONDS = 60.0
 """How long a node that came back may take to catch up with the others before the next one is struck."""
+_WORK_SECONDS = 3.0
 _TICKS_BETWEEN_LOOKS = 10
 _NOT_FULL = "but it said nothing of its history"
 
@@ -111,7 +112,11 @@ class Attack:
             elif trial is not None and isinstance(fault, _OF_A_COPY):
                 copies = [program for program in trial.copies if program.code is None]
                 if copies:
-                    self._strike_copy(struck, trial, copies[int(draw * 1000) % len(copies)])
+                    program = copies[int(draw * 1000) % len(copies)]
+                    # One that strikes while nothing runs proves little.
+                    trial.log.wait_for_work(program.pid, _WORK_SECONDS)
+                    struck.at_ms = _now_ms()
+                    self._strike_copy(struck, trial, program)
                 else:
                     struck.told = "no copy of it ran just then"
             elif trial is not None:

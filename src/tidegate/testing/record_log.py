@@ -19,6 +19,7 @@ from tidegate.context import current
 from tidegate.records import Partition, Record
 
 Kind = Literal["began", "settled"]
+_LOOK_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +165,26 @@ class RecordLog:
         start = b'{"kind":"%s",' % kind.encode()
         return self._content().count(start if driver is None else start + b'"driver":%d,' % driver)
 
-    def _content(self) -> bytes:
+    def wait_for_work(self, driver: int, within: float) -> bool:
+        """Wait until this program begins a record (or settles one, if it does not note the other); so long at most.
+
+        Where it has noted none so far, there is nothing to wait for.
+        """
+        known = self._content()
+        starts = [b'{"kind":"%s","driver":%d,' % (kind, driver) for kind in (b"began", b"settled")]
+        start = next((one for one in starts if one in known), None)
+        deadline = time.monotonic() + within
+        while start is not None and time.monotonic() < deadline:
+            if start in self._content(len(known)):
+                return True
+            time.sleep(_LOOK_SECONDS)
+        return False
+
+    def _content(self, begin: int = 0) -> bytes:
         try:
-            return Path(self.path).read_bytes()
+            with Path(self.path).open("rb") as file:
+                file.seek(begin)
+                return file.read()
         except FileNotFoundError:
             return b""
 
