@@ -386,9 +386,9 @@ def test_where_rounds_commit_the_driver_commits_starting_positions_alone_and_bef
     assert board.marks == {A: 9}
 
 
-def committing_board(lanes: int) -> Board:
+def committing_board(lanes: int, *partitions: Partition) -> Board:
     board = Board(lanes, LIMITS, rounds_commit=True)
-    for partition, epoch in board.gain([A, B]).items():
+    for partition, epoch in board.gain(partitions or (A, B)).items():
         board.place(partition, epoch, Position(0), is_committed=True)
     return board
 
@@ -429,6 +429,26 @@ def test_no_two_rounds_share_the_name_of_a_store() -> None:
     for lease in (away, *others):
         board.accept(answer(lease, {}))
     assert sorted((lease.lane, lease.store_lane) for lease in board.leases()) == [(0, 0), (1, 1)], "it is back home"
+
+
+def test_a_round_is_not_asked_to_end_for_one_whose_name_another_lane_uses() -> None:
+    places = [Partition("t", number) for number in range(6)]
+    board = committing_board(3, *places)
+    leases = board.leases()
+    board.bury(leases[2].lane, leases[2].round, "it was killed")
+    for lease in leases[:2]:
+        board.accept(answer(lease, {}))
+    board.resize(2)
+    bound = {item.partition for item in leases[2].partitions}
+    board.leases()
+    assert {board.owned[one].lane for one in bound} == {0, 1}, "each lane has one of them"
+    while 2 not in [lease.store_lane for lease in board.flying()]:
+        for lease in board.flying():
+            board.accept(answer(lease, {}))
+        board.leases()
+    [away] = [lease for lease in board.flying() if lease.store_lane == 2]
+    [beside] = [lease for lease in board.flying() if lease.lane != away.lane]
+    assert beside not in board.kept_waiting()
 
 
 def test_a_group_that_has_moved_on_takes_nothing_of_an_old_round_so_that_its_name_binds_nobody() -> None:

@@ -12,14 +12,7 @@ from dataclasses import replace
 
 from tidegate.engine.owned import Accepted, Life, Mover, Owned
 from tidegate.engine.spread import next_turn, spread
-from tidegate.records import (
-    Failure,
-    Lease,
-    Limits,
-    Outcome,
-    Partition,
-    Position,
-)
+from tidegate.records import Failure, Lease, Limits, Outcome, Partition, Position
 
 CAREFUL_WAIT_SECONDS = 0.3
 
@@ -260,8 +253,12 @@ class Board:
         return lease.round in self._outdated
 
     def _others_wait(self, lane: int) -> bool:
-        busy = self._busy
-        return any(one.lane == lane and self._is_ready(one, busy) for one in self._owned.values())
+        busy, taken = self._busy, self._names_in_flight(but=lane)
+        waiting = (one for one in self._owned.values() if one.lane == lane and one.store_lane not in taken)
+        return any(self._is_ready(one, busy) for one in waiting)
+
+    def _names_in_flight(self, *, but: int) -> set[int]:
+        return {lease.store_lane for lane, lease in self._flying.items() if lane != but}
 
     def flying(self, partitions: Iterable[Partition] | None = None) -> list[Lease]:
         """Return the leases in flight, or those of them that hold one of these partitions, in any epoch."""
@@ -353,7 +350,7 @@ class Board:
     def _next_lease(self, lane: int, now: float) -> Lease | None:
         busy = self._busy
         ready = [one for one in self._owned.values() if one.lane == lane and self._is_ready(one, busy)]
-        chosen, is_only = next_turn(ready, lane, {lease.store_lane for lease in self._flying.values()})
+        chosen, is_only = next_turn(ready, self._names_in_flight(but=lane))
         if not chosen:
             return None
         number = next(self._rounds)

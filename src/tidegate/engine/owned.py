@@ -68,6 +68,11 @@ class Owned:
     """Most records of a round, while a record that kills its worker is being looked for."""
 
     @property
+    def store_lane(self) -> int | None:
+        """The lane by whose name its store is known."""
+        return self.lane if self.bound is None else self.bound
+
+    @property
     def has_reached_end(self) -> bool:
         """Whether it is as far as the run is to go."""
         return self.until is not None and self.position is not None and self.position.mark >= self.until

@@ -18,6 +18,10 @@ class Placed(Protocol):
     careful_records: int | None
     last_round: int
 
+    @property
+    def store_lane(self) -> int | None:
+        """The lane by whose name its store is known."""
+
 
 P = TypeVar("P", bound=Placed)
 
@@ -48,21 +52,20 @@ def spread(owned: Iterable[Placed], count: int, busy: Collection[Partition]) -> 
             _move(one, fewest, members)
 
 
-def next_turn(ready: Iterable[P], lane: int, taken: Collection[int]) -> tuple[list[P], bool]:
+def next_turn(ready: Iterable[P], taken: Collection[int | None]) -> tuple[list[P], bool]:
     """Return what a lane serves next, and whether that is all that it could serve. Names that are taken must wait.
 
     A partition with a suspect record goes alone; the others go together, by the name of their store; all take turns.
     """
     turns: list[list[P]] = []
-    together: dict[int, list[P]] = defaultdict(list)
+    together: dict[int | None, list[P]] = defaultdict(list)
     for one in ready:
-        name = lane if one.bound is None else one.bound
-        if name in taken:
+        if one.store_lane in taken:
             continue
         if one.careful_records is not None:
             turns.append([one])
         else:
-            together[name].append(one)
+            together[one.store_lane].append(one)
     turns += together.values()
     if not turns:
         return [], True
