@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -69,29 +70,28 @@ def test_rows_and_round_are_one_transaction_in_postgresql(
 
 
 def test_a_database_that_goes_away_in_the_middle_of_a_round_is_waited_for(
-    make_world: Callable[..., World], postgres: Server, proxy: Proxy
+    make_world: Callable[..., World], postgres: Server, proxy: Proxy, tmp_path: Path
 ) -> None:
     world = make_world(1)
     world.produce(range(10), 0)
+    gate = tmp_path / "rows may come"
     schema = f"jdbc_{uuid.uuid4().hex[:8]}"
     url = f"jdbc:postgresql://127.0.0.1:{proxy.port}/postgres?currentSchema={schema}"
 
     with psycopg.connect(f"{postgres.uri}&options=-csearch_path%3D{schema}", autocommit=True) as database:
         database.execute(f"create schema {schema}".encode())
-        staged = b"select 1 from information_schema.tables where table_schema = current_schema() and table_name like %s"
 
         def take_away() -> None:
-            wait_until(
-                lambda: bool(database.execute(staged, ["tidegate_stage_%"]).fetchall()), within=60, what="a stage"
-            )
+            stage_of(database)
             proxy.go_away()
+            gate.touch()
             wait_until(lambda: proxy.turned_away >= 2, within=60, what="it is asked for in vain")
             proxy.is_away = False
 
         sink = tg.jdbc(url, "orders", user="postgres", driver=DRIVER)
         with ThreadPoolExecutor(1) as pool:
             gone = pool.submit(take_away)
-            report = world.run(world.pipeline().dataframe(slow_rows).sink(sink).on_error(tg.hold(), tg.stop()))
+            report = world.run(world.pipeline().dataframe(rows_after(gate)).sink(sink).on_error(tg.hold(), tg.stop()))
             gone.result()
 
         assert (report.settled, report.exit_code) == (10, 0), report.failure
@@ -105,10 +105,11 @@ SESSIONS = b"from pg_stat_activity where application_name = 'PostgreSQL JDBC Dri
 
 @pytest.mark.parametrize("moment", ["rows are staged", "rows are moved into the table"])
 def test_a_session_that_is_killed_in_the_middle_of_a_round_is_not_the_rounds_fault(
-    make_world: Callable[..., World], postgres: Server, moment: str
+    make_world: Callable[..., World], postgres: Server, moment: str, tmp_path: Path
 ) -> None:
     world = make_world(1)
     world.produce(range(10), 0)
+    gate = tmp_path / "rows may come"
     schema = f"jdbc_{uuid.uuid4().hex[:8]}"
     with (
         closing(Proxy(None, postgres.socket_folder)) as proxy,
@@ -118,27 +119,29 @@ def test_a_session_that_is_killed_in_the_middle_of_a_round_is_not_the_rounds_fau
         url = f"jdbc:postgresql://127.0.0.1:{proxy.port}/postgres?currentSchema={schema}"
         database.execute(f"create schema {schema}".encode())
         database.execute(b'create table orders (partition int, "offset" bigint)')
-        if moment == "rows are staged":
-            frame = slow_rows
-            # One of Spark's driver, and one of its task, which has no row yet.
-            sessions, least = SESSIONS + b" and exists (select 1 from pg_tables where tablename ~ 'tidegate_stage')", 2
-        else:
-            frame = quick_rows
-            holder.execute(b"lock table orders in share mode")
-            sessions, least = SESSIONS + b" and wait_event_type = 'Lock' and query ~ '^insert into orders'", 1
 
         def kill() -> int:
-            seen = b"select pid " + sessions
-            wait_until(lambda: len(database.execute(seen).fetchall()) >= least, within=90, what=moment)
-            killed = len(database.execute(b"select pg_terminate_backend(pid) " + sessions).fetchall())
+            # Nobody can write to the table that is held, so the session which does is there until it is killed.
+            held = stage_of(database) if moment == "rows are staged" else "orders"
+            holder.execute(f"lock table {held} in share mode".encode())
+            gate.touch()
+            waiting = b"from pg_stat_activity where wait_event_type = 'Lock' and query ~* %s"
+            wait_until(
+                lambda: bool(database.execute(b"select 1 " + waiting, [f"^insert into {held}"]).fetchall()),
+                within=90,
+                what=moment,
+            )
+            ended = database.execute(
+                b"select pg_terminate_backend(pid) " + waiting, [f"^insert into {held}"]
+            ).fetchall()
             holder.rollback()
-            return killed
+            return len(ended)
 
         sink = tg.jdbc(url, "orders", user="postgres", driver=DRIVER)
         with ThreadPoolExecutor(1) as pool:
             killed = pool.submit(kill)
-            report = world.run(world.pipeline().dataframe(frame).sink(sink).on_error(tg.hold(), tg.stop()))
-            assert killed.result() >= least
+            report = world.run(world.pipeline().dataframe(rows_after(gate)).sink(sink).on_error(tg.hold(), tg.stop()))
+            assert killed.result() == 1
 
         assert (report.settled, report.exit_code) == (10, 0), report.failure
         assert report.counts.held > 0
@@ -146,13 +149,23 @@ def test_a_session_that_is_killed_in_the_middle_of_a_round_is_not_the_rounds_fau
         assert sorted(at for (at,) in found) == list(range(10))
 
 
-def quick_rows(df: Any) -> Any:
-    return df.select("partition", "offset")
+def stage_of(database: psycopg.Connection[Any]) -> str:
+    """Wait for the table that a round's rows go to first; return its name."""
+    staged = b"select table_name from information_schema.tables where table_schema = current_schema()"
+    here = staged + b" and table_name like 'tidegate_stage_%'"
+    wait_until(lambda: bool(database.execute(here).fetchall()), within=60, what="a stage")
+    found = database.execute(here).fetchone()
+    assert found is not None
+    return str(found[0])
 
 
-def slow_rows(df: Any) -> Any:
-    def slowly(batches: Any) -> Any:
+def rows_after(gate: Path) -> Callable[[Any], Any]:
+    """Return a function of a frame whose rows come once a file is there."""
+
+    def gated(batches: Any) -> Any:
+        until = time.monotonic() + 90
+        while not gate.exists() and time.monotonic() < until:
+            time.sleep(0.01)
         yield from batches
-        time.sleep(3)  # the table for the rows is there long before the last of them
 
-    return df.select("partition", "offset").mapInArrow(slowly, "partition int, offset bigint")
+    return lambda df: df.select("partition", "offset").mapInArrow(gated, "partition int, offset bigint")
