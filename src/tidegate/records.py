@@ -189,6 +189,8 @@ class Backing:
     """Of the lane, in every process its own: what it began, nobody else ends, and the next to bear it shuts it out."""
     batch_bytes: int | None = None
     """Most bytes that may go to Kafka together: a topic that takes less would refuse them all for their sum."""
+    before: int | None = None
+    """The round that bore the name last; None: nobody does, or nobody knows who."""
 
 
 @dataclass(frozen=True, slots=True)

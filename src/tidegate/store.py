@@ -53,6 +53,9 @@ class Store(ABC):
     refused: BaseException | None = None
     """Why the broker will never take a copy that the store holds; None while there is no such copy."""
 
+    def follow(self, before: int | None, round_number: int) -> None:  # noqa: B027  # most stores bear no name
+        """Hear, before it begins, which round this is, and which one bore the lane's name last."""
+
     @abstractmethod
     def begin(self, partitions: Sequence[Partition], membership: bytes) -> Mapping[Partition, Commit]:
         """Begin a round: shut out whoever worked on these partitions before, then read where they stand.

@@ -119,6 +119,31 @@ def test_who_begins_later_shuts_the_earlier_one_out(scene: Scene) -> None:
     assert scene.outputs() == ["a", "b", "c"]
 
 
+def test_workers_that_take_turns_at_a_lane_lose_no_rounds_by_that(scene: Scene) -> None:
+    member = scene.join()
+    workers = [scene.store(), scene.store()]
+    before = None
+    for round_number, worker in enumerate([0, 1, 0, 0, 1, 1, 0], 1):
+        store = workers[worker]
+        store.follow(before, round_number)
+        store.begin([scene.partition], membership(member))
+        assert store.seal(scene.effects(str(round_number)), scene.commits(round_number)) == {}
+        before = round_number
+    assert scene.outputs() == ["1", "2", "3", "4", "5", "6", "7"]
+
+
+def test_a_worker_whose_name_the_driver_has_taken_takes_it_back_when_it_begins(scene: Scene) -> None:
+    member = scene.join()
+    store = scene.store()
+    store.follow(None, 1)
+    store.begin([scene.partition], membership(member))
+    assert store.seal(scene.effects("a"), scene.commits(1)) == {}
+    fence(scene.kafka, f"{scene.group}.lane")
+    store.follow(None, 2)
+    store.begin([scene.partition], membership(member))
+    assert store.seal(scene.effects("b"), scene.commits(2)) == {}
+
+
 def test_offsets_that_an_open_transaction_holds_back_are_told_from_a_kafka_that_does_not_answer(scene: Scene) -> None:
     member = scene.join()
     producer = transactions._open(scene.kafka, f"{scene.group}.lane", [])

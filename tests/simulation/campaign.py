@@ -128,6 +128,8 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
         yield replace(plan, bad={one: what for one, what in plan.bad.items() if one != place})
     if plan.gaps:
         yield replace(plan, gaps=frozenset())
+    if plan.delay is not None:
+        yield replace(plan, delay=None, retry_partitions=0)
     if plan.processes > 1:
         yield replace(plan, processes=plan.processes - 1)
     if plan.lanes > 1:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from tests.simulation.cluster import SESSION_SECONDS, TOPIC, TOPIC_ID, Cluster
+from tests.simulation.cluster import RETRY, RETRY_ID, SESSION_SECONDS, TOPIC, TOPIC_ID, Cluster
 from tidegate.errors import BrokerUnreachable, GroupHasMembers
 from tidegate.kafka.admin import Admin, TopicInfo
 from tidegate.kafka.member import Member
@@ -263,10 +263,13 @@ class SimMember(Member):
 class SimAdmin(Admin):
     """Asks the simulated broker; every question takes a while, and others go on meanwhile."""
 
-    def __init__(self, process: Process, cluster: Cluster, partitions: int) -> None:
+    def __init__(self, process: Process, cluster: Cluster) -> None:
         self._process = process
         self._cluster = cluster
-        self._infos = {TOPIC: TopicInfo(TOPIC, TOPIC_ID, partitions, 1)}
+        own = len(cluster.logs) - len(cluster.sources)
+        self._infos = {TOPIC: TopicInfo(TOPIC, TOPIC_ID, len(cluster.sources), 1)}
+        if own:
+            self._infos[RETRY] = TopicInfo(RETRY, RETRY_ID, own, 1)
 
     def _wait(self) -> None:
         """Let the request arrive; the answer is read at once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from confluent_kafka import KafkaError
@@ -11,15 +11,20 @@ from confluent_kafka import KafkaError
 from tests.simulation.world import World
 from tidegate.kafka.commits import CommitSeen
 from tidegate.kafka.connection import Kafka
+from tidegate.names import retry_topic
 from tidegate.records import Commit, Partition
 
 if TYPE_CHECKING:
     from tests.simulation.client import SimConsumer
+    from tests.simulation.messages import SimCopy
 
 KAFKA = Kafka("localhost:9092")
 GROUP = "g"
 TOPIC = "t"
 TOPIC_ID = "i"
+RETRY = retry_topic(GROUP, 3.0)
+"""The group's own; how long copies lie there is the plan's to say."""
+RETRY_ID = "r"
 SESSION_SECONDS = 6.0
 REBALANCE_SECONDS = 60.0
 
@@ -34,6 +39,12 @@ class Log:
     beginning: int = 0
     removed: dict[int, int] = field(default_factory=dict)
     """What retention took, and at which tick."""
+    copies: list[SimCopy] = field(default_factory=list)
+    """What lies there, where it is of the retry topic."""
+
+    def copy(self, at: int) -> SimCopy | None:
+        """Return what a record here is a copy of."""
+        return self.copies[at] if self.copies else None
 
 
 @dataclass
@@ -76,6 +87,20 @@ class Cluster:
             self.world.say(who, "committed", partition, commit.mark, commit.metadata)
             if self.watch is not None:
                 self.watch(partition, commit)
+
+    @property
+    def sources(self) -> list[Partition]:
+        """The partitions that are not the group's own."""
+        return [partition for partition in self.logs if partition.topic == TOPIC]
+
+    def append(self, copy: SimCopy) -> tuple[int, int]:
+        """Write a copy to the retry topic; return the partition's number and the offset at which it lies."""
+        number = (copy.origin.number + copy.at) % (len(self.logs) - len(self.sources))
+        log = self.logs[Partition(RETRY, number)]
+        log.copies.append(replace(copy, written_at=self.world.now))
+        log.end += 1
+        self.world.say("a copy of", copy.origin, copy.at, "lies in", Partition(RETRY, number), log.end - 1)
+        return number, log.end - 1
 
     def remove(self, partition: Partition, beginning: int) -> None:
         """Retention takes what lies before."""

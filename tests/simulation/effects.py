@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tests.simulation.cluster import GROUP, Cluster
-from tests.simulation.judge import Judge, life
+from tests.simulation.judge import Judge, home, life
 from tidegate.ledger import decode_any
 from tidegate.records import Commit, Partition
 
 if TYPE_CHECKING:
-    from tests.simulation.messages import Attempt
+    from tests.simulation.messages import Attempt, SimCopy
     from tests.simulation.rounds import Task
+
+
+Kind = Literal["output", "letter"]
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,13 @@ class Effect:
     task: Task
     attempt: Attempt
     replay: int
-    is_letter: bool
+    kind: Kind
+    copy: SimCopy | None = None
+    """What is written to the retry topic."""
 
     @property
     def place(self) -> Partition:
+        """The life of the partition by whose mark it is covered."""
         return life(self.attempt.message.place, self.replay)
 
     @property
@@ -41,16 +47,18 @@ class Effects:
         self._judge, self._cluster = judge, cluster
         self._made: list[Effect] = []
         self._seen: set[tuple[Partition, int]] = set()
+        self._ends: set[tuple[Partition, int]] = set()
+        """Records that have reached a sink, or the dead letters, through whichever copies."""
         self._marks: dict[Partition, int] = {}
         """The highest of each life."""
         self._newest: dict[Partition, int] = {}
         self._ended: dict[Partition, int] = {}
         """Lives that a rewind has ended, and when."""
 
-    def make(self, task: Task, attempt: Attempt, *, is_letter: bool = False) -> bytes:
+    def make(self, task: Task, attempt: Attempt, kind: Kind = "output", copy: SimCopy | None = None) -> bytes:
         """Note what is to be written for a record; return it as it is written."""
         replay = task.books.replay(attempt.message.place)
-        self._made.append(Effect(task, attempt, replay, is_letter))
+        self._made.append(Effect(task, attempt, replay, kind, copy))
         return str(len(self._made) - 1).encode()
 
     def appear(self, numbers: Iterable[int]) -> None:
@@ -59,10 +67,23 @@ class Effects:
             if (effect.place, effect.at) in self._seen:
                 self._judge.breach(f"L6: {effect.place} offset {effect.at} has its effect twice, now by {effect.task}")
             self._seen.add((effect.place, effect.at))
-            if effect.is_letter:
+            if effect.copy is not None:
+                lies_at = self._cluster.append(effect.copy)
+                attempts = effect.copy.attempts
+                self._judge.copied(effect.task, effect.attempt.message, lies_at=lies_at, attempts=attempts)
+                continue
+            self._reach_its_end(effect)
+            if effect.kind == "letter":
                 self._judge.copied(effect.task, effect.attempt.message)
             else:
                 self._judge.settled(effect.task, effect.attempt)
+
+    def _reach_its_end(self, effect: Effect) -> None:
+        """A record, through however many copies, comes to one output or one dead letter."""
+        place, at = where = home(effect.task, effect.attempt.message)
+        if where in self._ends:
+            self._judge.breach(f"L6: {place} offset {at} has come to an end twice, now by {effect.task}")
+        self._ends.add(where)
 
     def check_marked(self, numbers: Iterable[int], sure_since: int) -> None:
         """These have appeared, and so have their marks; but for those of a life that a rewind has ended meanwhile."""

@@ -49,14 +49,14 @@ class FrameTask(Task):
     """One round: it reads, writes everything at once, and comes back."""
 
     def _go(self) -> None:
-        now = self._world.now
+        now = self.world.now
         if self.is_over:
             return
         if now < self.hangs_until:
-            self._world.at(self.hangs_until - now, self._go)
+            self.world.at(self.hangs_until - now, self._go)
         elif not self._has_read:
             self._has_read = True
-            self._world.at(self._world.soon(), self._go)
+            self.world.at(self.world.soon(), self._go)
         else:
             self._write_and_end()
 
@@ -64,21 +64,21 @@ class FrameTask(Task):
 
     def _write_and_end(self) -> None:
         gone = [one for one in self.lease.partitions if one.position.mark < self._log(one).beginning]
-        fails = not gone and self._world.random() < 0.1
-        is_written = not gone and (not fails or self._world.random() < 0.5)
+        fails = not gone and self.world.random() < 0.1
+        is_written = not gone and (not fails or self.world.random() < 0.5)
         if is_written:
             self._write()
-            if self._world.random() < 0.1:
+            if self.world.random() < 0.1:
                 self.die()
                 return
         parts = [self._part(one, fails=fails) for one in self.lease.partitions if not gone or one in gone]
         self._has_ended = True
         if not self.is_cancelled:
-            self._world.say(self.owner, f"round {self.lease.round}", "fails" if fails or gone else "is written")
+            self.world.say(self.owner, f"round {self.lease.round}", "fails" if fails or gone else "is written")
             self._post(RoundEnded(self.lease, Outcome(self.lease.lane, self.lease.round, tuple(parts)), None))
 
     def _log(self, item: LeasedPartition) -> Log:
-        return self._sim.cluster.logs[item.partition]
+        return self.sim.cluster.logs[item.partition]
 
     def _part(self, item: LeasedPartition, *, fails: bool) -> PartitionOutcome:
         stays = PartitionOutcome(item.partition, item.epoch, item.position)
@@ -96,9 +96,9 @@ class FrameTask(Task):
             for at in range(one.position.mark, one.position.planned.end):
                 if at not in missing and not any(first <= at < end for first, end in ahead):
                     places.add((one.partition, one.position.replay, at))
-        self._world.say(self.owner, "writes round", name, sorted((tp.number, at) for tp, _, at in places))
-        for partition, _, at in sorted(self._sim.writer.write(name, places)):
-            self._sim.judge.settled(self, Attempt(Message(partition, at), 1))
+        self.world.say(self.owner, "writes round", name, sorted((tp.number, at) for tp, _, at in places))
+        for partition, _, at in sorted(self.sim.writer.write(name, places)):
+            self.sim.judge.settled(self, Attempt(Message(partition, at), 1))
 
 
 class SimFrameLanes(SimLanes):

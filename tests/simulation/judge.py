@@ -6,10 +6,10 @@ A rewind begins a new life of its partition. Each life is judged for itself, as 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tests.simulation.cluster import GROUP, Cluster
+from tests.simulation.cluster import GROUP, RETRY, Cluster
 from tidegate.copies import Copy, Origin
 from tidegate.kafka.commits import CommitSeen
 from tidegate.ledger import decode_any
@@ -17,6 +17,7 @@ from tidegate.records import Partition
 from tidegate.testing.copies import CopySeen
 from tidegate.testing.laws import check_laws
 from tidegate.testing.record_log import Event, Fault
+from tidegate.testing.story import Breach
 
 if TYPE_CHECKING:
     from tests.simulation.messages import Attempt, Message
@@ -37,6 +38,13 @@ def life(partition: Partition, replay: int) -> Partition:
     return Partition(f"{partition.topic}#{replay}", partition.number)
 
 
+def home(task: Task, message: Message) -> tuple[Partition, int]:
+    """Return the life of a partition in which a record was read first, and its offset there."""
+    if message.copy is not None:
+        return life(message.copy.origin, message.copy.replay), message.copy.at
+    return life(message.place, task.books.replay(message.place)), message.at
+
+
 class Judge:
     """Notes what happens; says at the end which laws did not hold."""
 
@@ -55,6 +63,10 @@ class Judge:
         self._tries: dict[tuple[object, Partition, int, int], int] = {}
         self._lost: dict[tuple[object, Partition], float] = {}
         self._goals: dict[object, tuple[Mapping[Partition, int], int]] = {}
+        self._out_of_order: set[tuple[str, int, int]] = set()
+        """Records that were to be copied to the retry topic: what is behind them need not wait."""
+        self._parents: list[tuple[Partition, int, Message, int]] = []
+        """Every copy in the retry topic: where it lies, of what it was made, and when."""
         self._first_leases: dict[Partition, tuple[int, int]] = {}
         """Of each life: at which mark it was leased first, and how many commits there were before that."""
 
@@ -97,9 +109,27 @@ class Judge:
             highest[one.partition] = max(one.mark or 0, before)
         for partition, mark in self.promised().items():
             highest[partition] = max(mark, highest.get(partition, 0))
-        for partition, end in ends.items():
+        for partition, end in [*ends.items(), *self._retries_to_reach(ends)]:
             if highest.get(partition, 0) < end:
                 self.breach(f"{process} ended as caught up, and {partition} is at {highest.get(partition)} of {end}")
+
+    def _retries_to_reach(self, ends: Mapping[Partition, int]) -> Iterator[tuple[Partition, int]]:
+        """How far the retry topic is to be read: to each copy that was there when what it is a copy of was passed.
+
+        Not after a rewind: what lay below a mark once may lie above it again, and be copied once more.
+        """
+        passed: dict[tuple[Partition, int], int] = {}
+        marks: dict[Partition, int] = {}
+        for one in self._cluster.commits:
+            if _replay(one):
+                return
+            for at in range(marks.get(one.partition, 0), one.mark or 0):
+                passed[one.partition, at] = one.committed_at_ms
+            marks[one.partition] = max(one.mark or 0, marks.get(one.partition, 0))
+        for partition, at, message, tick in self._parents:
+            origin, origin_at = message.origin
+            if origin_at < ends[origin] and tick <= passed.get((message.place, message.at), -1):
+                yield partition, at + 1
 
     def began(self, task: Task, attempt: Attempt) -> None:
         if task.is_out_of_sight:
@@ -118,19 +148,31 @@ class Judge:
 
     def settled(self, task: Task, attempt: Attempt) -> None:
         message, tick = attempt.message, self._world.tick()
-        place = life(message.place, task.books.replay(message.place))
+        place, at = home(task, message)
         self._world.say(task, "settles", message.place, message.at)
-        name = f"{place}:{message.at}"
+        name = f"{place}:{at}"
         who, session = str(task.pid), task.session
         self.events.append(
-            Event("settled", place, message.at, name, None, attempt.number, tick, task.pid, who, session, str(session))
+            Event("settled", place, at, name, None, attempt.number, tick, task.pid, who, session, str(session))
         )
 
-    def copied(self, task: Task, message: Message) -> None:
-        place = life(message.place, task.books.replay(message.place))
-        said = Copy(Origin(place.topic, place.number, message.at), f"{place}:{message.at}")
-        self._world.say(task, "writes a dead letter of", message.place, message.at)
-        self.copies.append(CopySeen(place, message.at, "g.dead", self._world.tick(), True, said))
+    def gives_its_place_up(self, task: Task, message: Message) -> None:
+        """A record is to be tried again later."""
+        place, at = home(task, message)
+        self._out_of_order.add((*place, at))
+
+    def copied(
+        self, task: Task, message: Message, *, lies_at: tuple[int, int] | None = None, attempts: int = 0
+    ) -> None:
+        """A copy was written: to the retry topic, or to the dead letters."""
+        place, at = home(task, message)
+        said, tick = Copy(Origin(place.topic, place.number, at), f"{place}:{at}", attempts), self._world.tick()
+        if lies_at is None:
+            self._world.say(task, "writes a dead letter of", message.place, message.at)
+            self.copies.append(CopySeen(place, at, "g.dead", tick, True, said))
+        else:
+            self.copies.append(CopySeen(place, at, life(Partition(RETRY, 0), 0).topic, tick, False, said, lies_at))
+            self._parents.append((Partition(RETRY, lies_at[0]), lies_at[1], message, tick))
 
     def delivered(self, task: Task, event: RoundEnded) -> None:
         """A round's end reached its process: what it says must not be forgotten."""
@@ -161,9 +203,15 @@ class Judge:
         known = set(produced)
         events = [one for one in self.events if self._has_a_place(one, known)]
         found = check_laws(produced, events, self._commits, faults, copies=self.copies, order=self._plan.order)
-        kept = [str(one) for one in found if one.law != "L2" or last[one.partition.number] == one.partition]
+        kept = [str(one) for one in found if not self._is_excused(one, last)]
         twice = self._effects_twice() if self._plan.is_frames or self._plan.store != "none" else ()
         return [*self.breaches, *self._world.crashes, *kept, *twice, *self._undone_rewinds()]
+
+    def _is_excused(self, one: Breach, last: Mapping[int, Partition]) -> bool:
+        """Whether it is none: a life that a rewind has ended, or a place that was given up for a copy not written."""
+        if one.law == "L2":
+            return last[one.partition.number] != one.partition
+        return one.law == "L4" and self._out_of_order.issuperset(one.records)
 
     def _has_a_place(self, event: Event, produced: set[tuple[str, int, int]]) -> bool:
         """Whether it is to be judged.
@@ -188,6 +236,8 @@ class Judge:
         covered: dict[tuple[Partition, int], int] = {}
         marks: dict[Partition, int] = {}
         for number, one in enumerate(self._cluster.commits):
+            if one.partition.topic == RETRY:
+                continue
             place = life(one.partition, _replay(one))
             mark = one.mark or 0
             begins.setdefault(place, self._begin(place, mark, number))

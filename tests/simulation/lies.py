@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 
 from tests.simulation.lie import Lie
@@ -12,7 +13,7 @@ from tidegate.engine.board import Board
 from tidegate.engine.cancelled import Cancelled
 from tidegate.engine.committer import Committer
 from tidegate.engine.driver import Driver
-from tidegate.engine.finish import Finish
+from tidegate.engine.finish import EndsFound, Finish, Stand
 from tidegate.engine.frame_board import FrameBoard
 from tidegate.engine.owned import Accepted, Mover, Owned
 from tidegate.engine.rewinder import Rewinder
@@ -247,6 +248,25 @@ class EndsWithItsOwn(Finish):
         return board.has_caught_up and (bool(board.owned) or super().is_over(board))
 
 
+class AsksForTheEndsFirst(Finish):
+    """Asks where the retry topics end before it asks what is committed."""
+
+    def _look(self, others: list[Partition], retries: list[Partition]) -> Stand:
+        ends = self._ends(retries) if retries else {}
+        return replace(super()._look(others, retries), retry_ends=ends)
+
+
+class LeavesRetriesUnread(Finish):
+    """Ends when the sources are read, whatever lies in the retry topic."""
+
+    def take(self, ends: EndsFound, board: Board) -> None:
+        if ends.found.exception() is None:
+            found: Future[Stand] = Future()
+            found.set_result(replace(ends.found.result(), retry_ends={}))
+            ends = EndsFound(found)
+        super().take(ends, board)
+
+
 class EndsUncommitted(Board):
     """Ends as soon as everything is settled, whether the group has it or not."""
 
@@ -302,6 +322,8 @@ LIES: dict[str, Lie] = {
     "chooses a start blindly": Lie(Made(starting=ChoosesBlindly), ("slow", "stop"), first=700),
     "ends as caught up where it owns nothing": Lie(Made(finish=EndsWithNothing)),
     "ends as caught up with its own alone": Lie(Made(finish=EndsWithItsOwn)),
+    "asks for the ends of the retry topic too early": Lie(Made(finish=AsksForTheEndsFirst), ("slow", "stop")),
+    "leaves the retry topic unread": Lie(Made(finish=LeavesRetriesUnread)),
     "ends as caught up with a commit on its way": Lie(Made(board=EndsUncommitted), ("disown",), first=200),
     "writes a planned round without all of it": Lie(Made(frame_board=WritesWithoutAll), is_frames=True, first=70),
     "forgets a planned round": Lie(Made(frame_board=ForgetsThePlan), is_frames=True, first=120),

@@ -6,17 +6,19 @@ import gc
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.simulation.cluster import GROUP, KAFKA
+from tests.simulation.cluster import GROUP, KAFKA, RETRY
 from tests.simulation.fibers import WorkerFiber
 from tests.simulation.messages import Attempt, Message
+from tests.simulation.retries import RETRIED, copy_of, may_come_again
 from tests.simulation.rounds import SimLanes, Task
+from tidegate.engine.books import Note
 from tidegate.engine.lanes import RoundEnded
 from tidegate.engine.spark import RoundDied
 from tidegate.engine.vault import Pending
 from tidegate.errors import BrokerUnreachable, Unavailable
 from tidegate.kafka.transactions import Transactions
 from tidegate.ledger import Home
-from tidegate.records import Failure, Lease
+from tidegate.records import Failure, Lease, Tries
 from tidegate.store import Outgoing, Overtaken
 
 if TYPE_CHECKING:
@@ -66,12 +68,12 @@ class OnceTask(Task):
         backing = lease.backing
         assert backing is not None
         self._worker = hire(process)
-        self._store = self._worker.store(backing.name, self._sim.made.transactions)
+        self._store = self._worker.store(backing.name, self.sim.made.transactions)
         homes = {
             item.partition: Home(GROUP, backing.topic_ids[item.partition], item.partition.number, "")
             for item in lease.partitions
         }
-        self._vault = self._sim.made.vault(self._store, self.books, homes)
+        self._vault = self.sim.made.vault(self._store, self.books, homes)
         self.fibers: list[WorkerFiber] = []
 
     @property
@@ -97,7 +99,7 @@ class OnceTask(Task):
             self._vault.begin(self.lease)
         except (Unavailable, BrokerUnreachable):
             for item in self.lease.partitions:
-                self.books.park(item.partition, self._world.now + STORE_AGAIN_SECONDS)
+                self.books.park(item.partition, self.world.now + STORE_AGAIN_SECONDS)
             self._close()
             return
         except Overtaken:
@@ -107,14 +109,14 @@ class OnceTask(Task):
             gc.set_threshold(*before)
         self._next = {partition: ledger.mark for partition, ledger in self.books.ledgers.items()}
         self._stage = "working"
-        self._world.at(0.0, self._go)
+        self.world.at(0.0, self._go)
 
     @property
     def _may_begin(self) -> bool:
         return super()._may_begin and self._vault.overtaken is None
 
     def _finish(self, attempt: Attempt) -> None:
-        misfortune = self._sim.misfortune(attempt.message)
+        misfortune = self.sim.misfortune(attempt.message)
         if misfortune == "kills":
             self.die()
             return
@@ -122,17 +124,20 @@ class OnceTask(Task):
         if misfortune is not None:
             self._fail(attempt, is_away=misfortune == "away")
         else:
-            output = Outgoing("out", self._sim.effects.make(self, attempt))
+            output = Outgoing("out", self.sim.effects.make(self, attempt))
             self._vault.put([Pending([output], attempt.message)])
 
     def _give_up(self, message: Message, failure: Failure) -> None:
-        if self._plan.policy != "dead_letter":
+        attempt, pending = Attempt(message, failure.attempts), Pending((), message)
+        if self._plan.delay is not None and may_come_again(message):
+            self.books.keep_open(message, Note(Tries(), 0.0, failure=failure, then=RETRY))
+            copy = copy_of(self, message, failure.attempts)
+            pending.kind, pending.copy = RETRIED, Outgoing(RETRY, self.sim.effects.make(self, attempt, copy=copy))
+        elif self._plan.policy == "dead_letter":
+            pending.kind, pending.copy = 2, Outgoing("g.dead", self.sim.effects.make(self, attempt, "letter"))
+        else:
             super()._give_up(message, failure)
             return
-        pending = Pending((), message)
-        pending.kind = 2
-        letter = self._sim.effects.make(self, Attempt(message, failure.attempts), is_letter=True)
-        pending.copy = Outgoing("g.dead", letter)
         self._vault.put([pending])
 
     def _end(self) -> None:
@@ -145,7 +150,7 @@ class OnceTask(Task):
         if self.is_over:
             return
         if not self._vault.hurry():
-            self._world.at(DRAIN_SECONDS, self._drain)
+            self.world.at(DRAIN_SECONDS, self._drain)
             return
         self._stage = "closing"
         self._run_beside("close", self._close)
@@ -163,9 +168,9 @@ class OnceTask(Task):
         """The worker is gone; or Spark takes it for gone, and runs the round elsewhere while it lives on."""
         if self.is_over:
             return
-        if not self.is_out_of_sight and self._world.random() < OUT_OF_SIGHT:
-            self._world.say(self, "is out of sight")
-            self._sim.note_fault("worker died", worker=self.pid)
+        if not self.is_out_of_sight and self.world.random() < OUT_OF_SIGHT:
+            self.world.say(self, "is out of sight")
+            self.sim.note_fault("worker died", worker=self.pid)
             self.is_cancelled = True
             self._post(RoundEnded(self.lease, None, RoundDied("out of sight")))
             self._die_later()
@@ -175,11 +180,11 @@ class OnceTask(Task):
 
     def _die_later(self) -> None:
         # However long it lives: that its driver waits for its death is not what keeps it from harm.
-        seconds = self._world.pick(LIVES_ON_SECONDS) * self._world.random()
-        if self._world.random() < 0.5:
-            self.hangs_until = max(self.hangs_until, self._world.now + seconds * self._world.random())
-        self._dies_at = self._world.now + seconds
-        self._world.at(seconds, self._stop_fibers)
+        seconds = self.world.pick(LIVES_ON_SECONDS) * self.world.random()
+        if self.world.random() < 0.5:
+            self.hangs_until = max(self.hangs_until, self.world.now + seconds * self.world.random())
+        self._dies_at = self.world.now + seconds
+        self.world.at(seconds, self._stop_fibers)
 
     def _stop_fibers(self) -> None:
         for fiber in self.fibers:

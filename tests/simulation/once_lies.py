@@ -122,6 +122,13 @@ class TellsWhatIsNotStored(Vault):
         self._books._stored = None
 
 
+class KeepsItsName(Transactions):
+    """Goes on with a name that another worker has borne since."""
+
+    def follow(self, before: int | None, round_number: int) -> None:
+        pass
+
+
 ONCE_LIES: dict[str, Lie] = {
     "does not shut out a dead round": Lie(
         Made(driver=DoesNotShutOut), ("rewind", "rewind", "die", "hang"), store="kafka"
@@ -132,9 +139,10 @@ ONCE_LIES: dict[str, Lie] = {
     "reads the marks before it shuts out": Lie(
         Made(transactions=ReadsBeforeItShutsOut, driver=DoesNotShutOut), ("die", "hang"), store="kafka"
     ),
-    "seals again what may be sealed": Lie(Made(transactions=SealsTwice), store="kafka", first=2400),
+    "seals again what may be sealed": Lie(Made(transactions=SealsTwice), store="kafka", first=4500),
     "stores marks after their effects": Lie(Made(transactions=CommitsEffectsAlone), store="kafka"),
     "commits beside its rounds": Lie(Made(board=CommitsBesideItsRounds), store="kafka"),
     "lets a mark pass what is open": Lie(Made(vault=PassesWhatIsOpen), store="kafka"),
-    "tells of marks that are not stored": Lie(Made(vault=TellsWhatIsNotStored), store="kafka"),
+    "goes on with a name that others have borne": Lie(Made(transactions=KeepsItsName), store="kafka", first=3700),
+    "tells of marks that are not stored": Lie(Made(vault=TellsWhatIsNotStored), store="kafka", first=1700),
 }

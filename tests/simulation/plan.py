@@ -63,6 +63,9 @@ class Plan:
     """Records per second that a process may begin."""
     outages: tuple[tuple[float, float], ...] = ()
     """When the sink is away, from and until."""
+    delay: float | None = None
+    """How long a record that failed lies in the retry topic; None: there is none."""
+    retry_partitions: int = 0
 
     @property
     def size(self) -> tuple[int, int, int, int]:
@@ -72,13 +75,13 @@ class Plan:
 
 def plan_of(seed: int, kinds: tuple[Kind, ...] = KINDS, *, is_frames: bool = False, store: Store = "none") -> Plan:
     """Make the schedule of a seed, with faults of these kinds; of records, or of DataFrames; once, or at least once."""
-    made = _slow_plan(_records_plan(seed, kinds))
+    made = _later_plan(_slow_plan(_records_plan(seed, kinds)))
     if store != "none":
         return _once_plan(made, store)
     if not is_frames:
         return made
     made = replace(made, is_frames=True, lanes=1, order="none", is_live=False, bad={}, rate=None, outages=())
-    return replace(made, processes=min(2, made.processes))
+    return replace(made, processes=min(2, made.processes), delay=None, retry_partitions=0)
 
 
 def _slow_plan(made: Plan) -> Plan:
@@ -90,6 +93,15 @@ def _slow_plan(made: Plan) -> Plan:
         at = 10 * chance.random()
         outages.append((at, at + chance.choice((1, 10, 100)) * chance.random()))
     return replace(made, rate=rate, outages=tuple(outages))
+
+
+def _later_plan(made: Plan) -> Plan:
+    """Add a retry topic, whose partitions are the group's as those of its source are."""
+    chance = random.Random(f"later {made.seed}")
+    if chance.random() < 0.65:
+        return made
+    partitions = chance.choice((1, len(made.records)))
+    return replace(made, delay=chance.choice((0.3, 3.0, 20.0)), retry_partitions=partitions)
 
 
 def _once_plan(made: Plan, store: Store) -> Plan:

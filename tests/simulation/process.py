@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.client import SimAdmin, SimConsumer, SimMember
-from tests.simulation.cluster import GROUP, KAFKA, SESSION_SECONDS, TOPIC
+from tests.simulation.cluster import GROUP, KAFKA, RETRY, SESSION_SECONDS, TOPIC
 from tests.simulation.frames import SimFrameLanes
 from tests.simulation.once import SimOnceLanes, Worker
 from tests.simulation.rounds import SimLanes
@@ -231,15 +231,15 @@ class Process:
     def _drive(self) -> Report:
         plan, world, inbox = self.sim.plan, self.world, self.inbox
         beside = Beside(world.tell_time, self.sleep, lambda name: SimAsker(self, name), world.tell_time)
-        admin = SimAdmin(self, self.cluster, len(plan.records))
-        topics = Topics(admin.existing([TOPIC]))
+        admin = SimAdmin(self, self.cluster)
+        topics = Topics(admin.existing([TOPIC]), admin.existing([RETRY]))
         made = self.sim.made
         starting = made.starting(admin, Truth(admin, GROUP, None, None), SOURCE, topics, "")
         if plan.is_frames:
             self._wait_for_its_turn()
         starting.before_joining()
         if plan.until_caught_up:
-            self.sim.judge.is_to_reach(self, ends := admin.ends(self.cluster.logs))
+            self.sim.judge.is_to_reach(self, ends := admin.ends(self.cluster.sources))
         else:
             ends = None
         board, lanes = self._frames(beside, admin, ends) if plan.is_frames else self._records(ends)

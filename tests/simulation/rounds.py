@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.gate import Gate
 from tests.simulation.messages import Attempt, Message
+from tests.simulation.retries import Copier, due, may_come_again, stands_before
 from tidegate.engine.books import Books, Note
 from tidegate.engine.events import RoundReported
 from tidegate.engine.lanes import Lanes, RoundEnded
@@ -74,15 +75,15 @@ class Task:
 
     def __init__(self, process: Process, lease: Lease, *, is_live: bool) -> None:
         sim = process.sim
-        self.owner, self._sim, self._world = process, sim, process.world
+        self.owner, self.sim, self.world = process, sim, process.world
         self._plan = sim.plan
         self.lease = lease
         self.session = process.session
-        self.leased_at = self._world.now
+        self.leased_at = self.world.now
         self.pid = sim.next_pid()
         self._is_live = is_live
         self._in_order = self._plan.order == "partition"
-        self.books = Books(lease, in_partition_order=self._in_order, now=self._world.tell_time)
+        self.books = Books(lease, in_partition_order=self._in_order, now=self.world.tell_time)
         self._next = {item.partition: item.position.mark for item in lease.partitions}
         self._epochs = {item.partition: item.epoch for item in lease.partitions}
         self._waiting: list[Message] = []
@@ -90,6 +91,7 @@ class Task:
         self._lost: dict[Partition, int] = {}
         self._begun = 0
         self._is_stopping = False
+        self.copier = Copier(self)
         self.gate = Gate(self._plan.rate, lease.permits)
         self._is_told = False
         self.has_started = False
@@ -99,13 +101,13 @@ class Task:
         self._dies_at: float | None = None
         self.hangs_until = 0.0
         self._idle_since: float | None = None
-        if self._world.trace is not None:
-            self._world.say(process, f"round {lease.round} of lane {lease.lane}:", *map(_shown, lease.partitions))
+        if self.world.trace is not None:
+            self.world.say(process, f"round {lease.round} of lane {lease.lane}:", *map(_shown, lease.partitions))
         sim.tasks.append(self)
         sim.judge.leased(self)
         # A Spark that is cold, or a machine that is busy, starts a task when nobody expects it any more.
-        is_late = self._world.random() < LATE_STARTS
-        self._world.at(LATEST_START * self._world.random() if is_late else self._world.soon(), self._go)
+        is_late = self.world.random() < LATE_STARTS
+        self.world.at(LATEST_START * self.world.random() if is_late else self.world.soon(), self._go)
 
     def __str__(self) -> str:
         return f"{self.owner} round {self.lease.round} (task {self.pid})"
@@ -118,7 +120,7 @@ class Task:
     @property
     def is_over(self) -> bool:
         """Whether it does nothing more."""
-        return self._has_ended or (self._dies_at is not None and self._world.now >= self._dies_at)
+        return self._has_ended or (self._dies_at is not None and self.world.now >= self._dies_at)
 
     @property
     def partitions(self) -> set[Partition]:
@@ -132,7 +134,7 @@ class Task:
     def tell_to_finish(self) -> None:
         """Begin no more records. Where it has not called yet, it hears it when it does."""
         if self.has_started and not self._is_told:
-            self._world.at(self._world.soon(), self._stop_reading)
+            self.world.at(self.world.soon(), self._stop_reading)
         self._is_told = True
 
     def _stop_reading(self) -> None:
@@ -143,7 +145,7 @@ class Task:
         if self.is_over or self.is_cancelled:
             return
         self.is_cancelled = True
-        self._sim.note_fault("cancelled", worker=self.pid)
+        self.sim.note_fault("cancelled", worker=self.pid)
         self._die_later()
         self._post(RoundEnded(self.lease, None, RuntimeError("cancelled")))
 
@@ -153,61 +155,61 @@ class Task:
         self._die_later()
 
     def _die_later(self) -> None:
-        self._dies_at = self._world.now + ZOMBIE_SECONDS * self._world.random()
+        self._dies_at = self.world.now + ZOMBIE_SECONDS * self.world.random()
 
     def die(self) -> None:
         """The worker is gone, with all that was not reported."""
         if self.is_over:
             return
         self._has_ended = True
-        self._sim.note_fault("worker died", worker=self.pid)
+        self.sim.note_fault("worker died", worker=self.pid)
         if self.is_cancelled:
             return
-        if self._world.random() < 0.2:
+        if self.world.random() < 0.2:
             self._post(RoundEnded(self.lease, Outcome(self.lease.lane, self.lease.round, (), is_repeat=True), None))
         else:
             self._post(RoundEnded(self.lease, None, RoundDied("killed")))
 
     def _post(self, event: RoundEnded) -> None:
-        self._world.at(self._world.soon(), self._deliver, event)
+        self.world.at(self.world.soon(), self._deliver, event)
 
     def _deliver(self, event: RoundEnded) -> None:
         if not self.owner.is_dead:
-            self._sim.judge.delivered(self, event)
+            self.sim.judge.delivered(self, event)
             self.owner.inbox.put(event)
 
     # --- its life
 
     def _go(self) -> None:
-        now = self._world.now
+        now = self.world.now
         if self.is_over:
             return
         if self._dies_at is not None and now >= self._dies_at:
             self._has_ended = True
             return
         if now < self.hangs_until:
-            self._world.at(self.hangs_until - now, self._go)
+            self.world.at(self.hangs_until - now, self._go)
             return
         if not self.has_started:
             self._call()
         self._act()
         if not self.is_over:
-            self._world.at(self._world.pick(STEPS), self._go)
+            self.world.at(self.world.pick(STEPS), self._go)
 
     def _call(self) -> None:
-        self.has_started, self._called_at = True, self._world.now
+        self.has_started, self._called_at = True, self.world.now
         if self._is_told:
-            self._world.at(self._world.soon(), self._stop_reading)
+            self.world.at(self.world.soon(), self._stop_reading)
 
     def _act(self) -> None:
-        chance = self._world.random()
+        chance = self.world.random()
         if self._flying and (chance < 0.5 or len(self._flying) >= (1 if self._in_order else IN_FLIGHT)):
-            self._finish(self._world.chance.choice(self._flying))
-        elif self._may_begin and self.gate.is_open(self._world.now) and self._begin():
-            self.gate.pass_one(self._world.now)
+            self._finish(self.world.chance.choice(self._flying))
+        elif self._may_begin and self.gate.is_open(self.world.now) and self._begin():
+            self.gate.pass_one(self.world.now)
             self._idle_since = None
         elif self._flying:
-            self._finish(self._world.chance.choice(self._flying))
+            self._finish(self.world.chance.choice(self._flying))
         elif self._has_no_more_to_do():
             self._end()
             return
@@ -220,29 +222,32 @@ class Task:
         return not self._is_stopping and (most is None or self._begun < most)
 
     def _has_no_more_to_do(self) -> bool:
-        now = self._world.now
+        now = self.world.now
+        if self.copier.is_writing:
+            return False
         if not self._may_begin or self.books.failures or (self.gate.is_starved and not self._is_live):
             return True
         has_time = self._is_live or now < self._called_at + self.lease.limits.read_seconds
-        if not self.gate.is_open(now) and has_time and self._world.random() < 0.8:
+        if not self.gate.is_open(now) and has_time and self.world.random() < 0.8:
             self.hangs_until = min(self.gate.opens_at(now), now + self.lease.limits.idle_seconds)
             return False
-        if self._world.random() < 0.1:
+        if self.world.random() < 0.1:
             return True
         if self._idle_since is None:
             self._idle_since = now
-            self.hangs_until = now + self.lease.limits.idle_seconds * self._world.random()
+            self.hangs_until = now + self.lease.limits.idle_seconds * self.world.random()
             return False
         return True
 
     def _begin(self) -> bool:
-        due = [one for one in self._waiting if self._is_due(one)]
-        if due:
-            self._waiting.remove(due[0])
-            self._run(due[0])
+        ready = [one for one in self._waiting if self._is_due(one)]
+        if ready:
+            self._waiting.remove(ready[0])
+            self.books.unpark(ready[0].place)
+            self._run(ready[0])
             return True
         places = list(self._next)
-        first = int(self._world.random() * len(places))
+        first = int(self.world.random() * len(places))
         for partition in places[first:] + places[:first]:
             message = self._read(partition)
             if message is not None:
@@ -252,8 +257,10 @@ class Task:
 
     def _read(self, partition: Partition) -> Message | None:
         """Return the next record of a partition, if it may be begun."""
-        log = self._sim.cluster.logs[partition]
+        log = self.sim.cluster.logs[partition]
         if partition in self.books.failures or partition in self._lost:
+            return None
+        if stands_before(self._waiting, partition, self._plan.delay, self.world.now):
             return None
         unfinished = [*self._waiting, *(one.message for one in self._flying)]
         is_busy = any(one.place == partition for one in unfinished)
@@ -271,7 +278,7 @@ class Task:
                 self.books.reach(partition, log.end)
             return None
         self._next[partition] = at + 1
-        return Message(partition, at)
+        return Message(partition, at, log.copy(at))
 
     def _take(self, message: Message) -> None:
         if self.books.ledgers[message.place].is_settled(message.at):
@@ -281,21 +288,24 @@ class Task:
         note = self.books.note_for(message.place, message.at)
         if note is not None and note.failure is not None:
             self._give_up(message, note.failure)
-        elif note is not None and not self._is_due(message):
+        elif not self._is_due(message):
             self._waiting.append(message)
+            if (until := due(message, self._plan.delay)) > self.world.now:
+                self.books.park(message.place, until)
         else:
             self._run(message)
 
     def _is_due(self, message: Message) -> bool:
         note = self.books.note_for(message.place, message.at)
-        return note is None or note.next_try <= self._world.now
+        is_due = due(message, self._plan.delay) <= self.world.now
+        return is_due and (note is None or note.next_try <= self.world.now)
 
     def _run(self, message: Message) -> None:
         note = self.books.note_for(message.place, message.at)
         attempt = Attempt(message, 1 if note is None else note.tries.failed + 1)
         self._begun += 1
         self._flying.append(attempt)
-        self._sim.judge.began(self, attempt)
+        self.sim.judge.began(self, attempt)
 
     def _finish(self, attempt: Attempt) -> None:
         message = attempt.message
@@ -303,7 +313,7 @@ class Task:
             self._flying.remove(attempt)
             self.books.settle(message)
             return
-        misfortune = self._sim.misfortune(message)
+        misfortune = self.sim.misfortune(message)
         if misfortune == "kills":
             self.die()
         elif misfortune is not None:
@@ -311,8 +321,8 @@ class Task:
             self._fail(attempt, is_away=misfortune == "away")
         else:
             attempt.has_effect = True
-            self._sim.judge.settled(self, attempt)
-            if self._world.random() < 0.8:
+            self.sim.judge.settled(self, attempt)
+            if self.world.random() < 0.8:
                 self._finish(attempt)
 
     def _fail(self, attempt: Attempt, *, is_away: bool) -> None:
@@ -321,10 +331,10 @@ class Task:
             return
         message = attempt.message
         failure = Failure(message.place, message.at, "ValueError", "no", attempts=attempt.number)
-        self._world.say(self.owner, message.place, message.at, "fails, attempt", attempt.number)
+        self.world.say(self.owner, message.place, message.at, "fails, attempt", attempt.number)
         if self._plan.policy != "stop" and attempt.number <= 2:
-            wait = self._world.pick((0.05, 0.5, 3.0))
-            self.books.keep_open(message, Note(Tries(attempt.number), self._world.now + wait))
+            wait = self.world.pick((0.05, 0.5, 3.0))
+            self.books.keep_open(message, Note(Tries(attempt.number), self.world.now + wait))
             self._waiting.append(message)
         else:
             self._give_up(message, failure)
@@ -334,7 +344,7 @@ class Task:
         note = self.books.note_for(message.place, message.at)
         tries = Tries() if note is None else note.tries
         tries = replace(tries, unavailable=tries.unavailable + 1)
-        until = self._world.now + min(LONGEST_HOLD, 0.5 * 2**tries.unavailable)
+        until = self.world.now + min(LONGEST_HOLD, 0.5 * 2**tries.unavailable)
         self.gate.hold(until)
         self.books.count(HELD)
         self.books.keep_open(message, Note(tries, until))
@@ -343,8 +353,10 @@ class Task:
             self._report()
 
     def _give_up(self, message: Message, failure: Failure) -> None:
-        if self._plan.policy == "dead_letter":
-            self._sim.judge.copied(self, message)
+        if self._plan.delay is not None and may_come_again(message):
+            self.copier.send(message, failure)
+        elif self._plan.policy == "dead_letter":
+            self.sim.judge.copied(self, message)
             self.books.settle(message, 2)
         else:
             self.books.fail(message, failure, frozenset())
@@ -354,7 +366,7 @@ class Task:
         if outcome is not None:
             outcome = replace(outcome, spent=self.gate.spent)
             # Harder than one connection, which keeps the order: any of them may be overtaken.
-            self._world.at(self._world.soon(), self._deliver_report, outcome)
+            self.world.at(self.world.soon(), self._deliver_report, outcome)
 
     def _deliver_report(self, outcome: Outcome) -> None:
         if not self.owner.is_dead and not self.is_cancelled:
@@ -364,9 +376,9 @@ class Task:
         self._has_ended = True
         if not self.is_cancelled:
             outcome = replace(self.books.outcome(self._lost), spent=self.gate.spent)
-            if self._world.trace is not None:
+            if self.world.trace is not None:
                 shown = [f"{one.partition} {one.position.mark} {one.position.ahead}" for one in outcome.partitions]
-                self._world.say(self.owner, f"round {self.lease.round} ends:", *shown)
+                self.world.say(self.owner, f"round {self.lease.round} ends:", *shown)
             self._post(RoundEnded(self.lease, outcome, None))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.simulation.cluster import GROUP, TOPIC, TOPIC_ID, Cluster, Log
+from tests.simulation.cluster import GROUP, RETRY, TOPIC, TOPIC_ID, Cluster, Log
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.effects import Effects
 from tests.simulation.fibers import WorkerFiber
@@ -89,6 +89,7 @@ class Simulation:
             Partition(TOPIC, number): Log(count, {at for tp, at in plan.gaps if tp == number})
             for number, count in enumerate(plan.records)
         }
+        logs |= {Partition(RETRY, number): Log(0, set()) for number in range(plan.retry_partitions)}
         self.cluster = Cluster(self.world, logs)
         self.tasks: list[Task] = []
         self.judge = Judge(self.world, plan, self.cluster, self.tasks)
@@ -128,6 +129,9 @@ class Simulation:
         counts.update(rewinds=self._replays, settled=len(self.judge.events), starts=self._starts)
         counts["caught up"] = self.judge.returns
         counts["found the sink away"] = self.judge.met_outage
+        counts["written to the retry topic"] = sum(
+            log.end for tp, log in self.cluster.logs.items() if tp.topic == RETRY
+        )
         counts.update(self.coordinator.counts)
         return Ran(breaches, world.trace or [], world.now, self.endings, counts)
 
@@ -209,7 +213,8 @@ class Simulation:
         if any(begin <= self.world.now < end for begin, end in self.plan.outages):
             self.judge.met_outage += 1
             return "away"
-        place = message.place.number, message.at
+        partition, at = message.origin
+        place = partition.number, at
         kind, times = self.plan.bad.get(place, ("", 0))
         self._misfortunes[place] += 1
         return kind if self._misfortunes[place] <= times else None

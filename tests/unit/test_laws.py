@@ -510,6 +510,21 @@ CASES = [
         copies=(copied(15, 2, dead=False),),
         faults=(killed_driver(100), killed_driver(130, SECOND)),
     ),
+    Case(
+        "killed with a record and its copy uncommitted: both run again, each once",
+        ran(10, 0, 1, 2, 3) + ran(20, 2) + ran(50, 0, 1, 2, 3, worker=21) + ran(60, 2, worker=21),
+        mark(70, 4),
+        copies=(copied(15, 2, dead=False),),
+        faults=(killed_driver(30),),
+    ),
+    Case(
+        "and a third time is too much for them as well",
+        ran(10, 0, 1, 2, 3) + ran(20, 2) + ran(50, 0, 1, 2, 3, worker=21) + ran(60, 2, 2, worker=21),
+        mark(70, 4),
+        ("L3: t[0] offset 2 ran at 60 (process 21) and again at 61 (process 21): no fault came between",),
+        copies=(copied(15, 2, dead=False),),
+        faults=(killed_driver(30),),
+    ),
     # --- faults that last
     Case(
         "a frozen driver's worker goes on beside its successor until it notices",

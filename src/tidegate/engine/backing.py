@@ -51,6 +51,8 @@ class Backer:
         self._batch_bytes = batch_bytes
         self.in_transactions = in_transactions
         """Whether rounds commit to the group themselves."""
+        self._bearers: dict[str, int] = {}
+        """Which round bears a lane's name, as far as we know."""
         self._asker = ThreadPoolExecutor(1, thread_name_prefix="fence")
         self._is_closed = False
 
@@ -58,7 +60,9 @@ class Backer:
         """Return what a round needs to store its marks."""
         ids = {item.partition: self._topic_id(item.partition) for item in lease.partitions}
         membership = member.membership if self.in_transactions else b""
-        return Backing(ids, membership, self._name(lease), self._batch_bytes)
+        name = self._name(lease)
+        before, self._bearers[name] = self._bearers.get(name), lease.round
+        return Backing(ids, membership, name, self._batch_bytes, before)
 
     def shut_out(self, lease: Lease, why: Exception | None) -> None:
         """See to it that a round that may still run commits nothing more; say so when it is certain.
@@ -66,6 +70,7 @@ class Backer:
         Otherwise: its partitions go to another lane, which reads where they stand; then the old round commits, and
         what it did is done twice.
         """
+        self._bearers.pop(self._name(lease), None)
         self._asker.submit(self._shut_out, lease, why)
 
     def close(self) -> None:

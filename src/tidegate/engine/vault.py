@@ -99,6 +99,7 @@ class Vault:
     def begin(self, lease: Lease) -> None:
         """Shut out whoever worked on these partitions before, and let the work begin where the store stands."""
         membership = b"" if lease.backing is None else lease.backing.membership
+        self.store.follow(None if lease.backing is None else lease.backing.before, lease.round)
         found = self.store.begin([item.partition for item in lease.partitions], membership)
         self._check_copies()
         if self.store.keeps_progress:

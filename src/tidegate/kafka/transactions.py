@@ -56,10 +56,22 @@ class Transactions(Store):
         self._group = group
         self._name = name
         self._producer: Producer | None = None
+        self._round: int | None = None
+        """In which it began last."""
         self._undelivered: Undelivered = []
         """The outputs of this transaction that were not written, and why: its own error does not say it."""
         self._marks: CommittedReader | None = None
         self._membership: object = None
+
+    def follow(self, before: int | None, round_number: int) -> None:
+        """Take the name anew where another worker, or the driver, has borne it since.
+
+        Otherwise: two workers of Spark's take turns at a lane; each finds out only when it seals that the other has
+        taken its name, all its round's work for nothing; and so on until the lane counts as stalled.
+        """
+        if self._round != before:
+            self.discard()
+        self._round = round_number
 
     def begin(self, partitions: Sequence[Partition], membership: bytes) -> Mapping[Partition, Commit]:
         """Shut out whoever bore this name before, then read the marks."""

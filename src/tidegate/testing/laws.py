@@ -167,14 +167,19 @@ def _repeats_follow_faults(story: Story) -> Iterator[Breach]:
         for event in sorted(events, key=story.took_effect_at):
             effects[event.stable_id].append(event)
         for runs in effects.values():
-            found = list(_unexcused(story, partition, runs))
-            yield from found[story.passes_left[partition, runs[0].record_offset] :]
+            yield from _unexcused(story, partition, runs)
 
 
 def _unexcused(story: Story, partition: Partition, runs: list[Event]) -> Iterator[Breach]:
+    """What a fault has ended may all come again: the record where it lay first, and each copy of it."""
+    passes = left = story.passes_left[partition, runs[0].record_offset]
     for earlier, later in pairwise(runs):
         why = None if story.was_rewound(earlier, later) else _why_no_repeat(story, earlier, later)
-        if why:
+        if why is None:
+            left = passes
+        elif left:
+            left -= 1
+        else:
             yield breach(
                 "L3",
                 partition,
