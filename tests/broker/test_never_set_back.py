@@ -19,18 +19,21 @@ from tests.postgres_server import Server
 from tests.support import wait_until
 from tidegate.beside import Beside
 from tidegate.dev.broker import Broker
+from tidegate.engine.backing import Backer
 from tidegate.engine.board import Board
-from tidegate.engine.rewinder import MovesReady, RewindAsked, Rewinder
+from tidegate.engine.rewinder import MovesReady, MovesStored, RewindAsked, Rewinder
 from tidegate.engine.starting import Starting
 from tidegate.engine.topics import Topics
 from tidegate.engine.truth import Truth
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.member import Callbacks, Joining, Member
+from tidegate.kafka.transactions import Transactions
 from tidegate.ledger import Home, decode_any, encode
 from tidegate.ops.produce import Message, produce
 from tidegate.records import Commit, Limits, Partition, Position
 from tidegate.sinks.postgres_progress import PostgresProgress
+from tidegate.store import Overtaken
 
 pytestmark = pytest.mark.broker
 
@@ -128,7 +131,7 @@ class Rewinding:
     member: Member
     epoch: int
     asked: Asked
-    ready: list[MovesReady]
+    ready: list[MovesReady | MovesStored]
 
     def turn(self) -> None:
         self.rewinder.turn(self.member)
@@ -140,11 +143,11 @@ class Rewinding:
 
 
 @contextmanager
-def rewinding(kafka: Kafka, place: Partition, starting: Starting) -> Iterator[Rewinding]:
+def rewinding(kafka: Kafka, place: Partition, starting: Starting, backer: Backer | None = None) -> Iterator[Rewinding]:
     starting.before_joining()
     board, asked = Board(1, Limits(5.0, 1.0, 3.0, 20.0)), Asked()
-    ready: list[MovesReady] = []
-    rewinder = Rewinder(board, starting, ready.append, Beside(open_asker=lambda _: asked))
+    ready: list[MovesReady | MovesStored] = []
+    rewinder = Rewinder(board, starting, ready.append, Beside(open_asker=lambda _: asked), backer)
     gained: list[Partition] = []
     ignored: Callable[..., None] = lambda *_: None  # noqa: E731  # three callbacks that have nothing to do here
     member = Member(kafka, Joining(f"{place.topic}-group", 6.0), Callbacks(gained.extend, ignored, ignored, ignored))
@@ -180,6 +183,43 @@ def test_a_rewind_waits_until_the_group_has_what_was_settled_before(kafka: Kafka
         assert rewind.answer.result(timeout=0) == {place: 2}
         assert not scene.board.uncommitted()
     assert mark_of(kafka, place) == 2
+
+
+def test_a_round_that_was_shut_out_and_began_late_does_not_take_a_rewind_back(kafka: Kafka, place: Partition) -> None:
+    group = f"{place.topic}-group"
+    backer = Backer(kafka, group, f"tidegate.{group}", lambda _: "id", lambda _: None, in_transactions=True)
+    with rewinding(kafka, place, starting_of(Admin(kafka), place), backer) as scene:
+        scene.board.owned[place].bound = 0  # a round on it ended badly
+        late = Transactions(kafka, group, f"tidegate.{group}.0")
+        late.begin([place], scene.member.membership)
+
+        rewind = RewindAsked(1, {place: 2})
+        scene.rewinder.want(rewind)
+        scene.turn()
+        scene.answer()
+        wait_until(lambda: bool(scene.ready), within=60, what="the rewind to be stored")
+        scene.rewinder.take(scene.ready.pop(), scene.member)
+        scene.turn()
+        assert rewind.answer.result(timeout=0) == {place: 2}
+        with pytest.raises(Overtaken):
+            late.seal((), {place: Commit(7, "")})
+        assert scene.board.owned[place].position == Position(2, replay=1)
+    backer.close()
+    assert mark_of(kafka, place) == 2
+
+
+def test_a_rewind_that_was_stored_unheard_is_not_stored_again(kafka: Kafka, place: Partition) -> None:
+    """A round that began late may have gone on from there: it would be set back within the same rewind."""
+    group = f"{place.topic}-group"
+    backer = Backer(kafka, group, f"tidegate.{group}", lambda _: "id", lambda _: None, in_transactions=True)
+    with rewinding(kafka, place, starting_of(Admin(kafka), place), backer) as scene:
+        home = Home(group, "id", place.number, "")
+        aim, gone_on = (Commit(mark, encode(Position(mark, replay=1), home)) for mark in (2, 3))
+        backer.rewind(scene.member, 0, {place: aim}).result(timeout=60)
+        assert mark_of(kafka, place) == 2
+        backer.rewind(scene.member, 0, {place: gone_on}).result(timeout=60)
+        assert mark_of(kafka, place) == 2
+    backer.close()
 
 
 def test_a_rewind_that_is_taken_back_before_it_is_sent_moves_nothing(kafka: Kafka, place: Partition) -> None:

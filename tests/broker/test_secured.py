@@ -292,7 +292,7 @@ def test_a_round_that_may_not_be_shut_out_is_told_instead_of_being_tried_for_eve
     secured.add_user("theo")
     told: queue.SimpleQueue[ShutOut] = queue.SimpleQueue()
     kafka = secured.scram(user="theo")
-    backer = Backer(kafka, f"tidegate.{topic}", lambda _: "id", told.put, in_transactions=True)
+    backer = Backer(kafka, "g", f"tidegate.{topic}", lambda _: "id", told.put, in_transactions=True)
     lease = Lease(0, 1, (LeasedPartition(Partition(topic, 0), 1, Position(0)),), Limits(5.0, 1.0, 3.0, 20.0))
     try:
         backer.shut_out(lease, RoundDied("killed"))

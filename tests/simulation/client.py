@@ -287,9 +287,9 @@ class SimAdmin(Admin):
         return {tp: self._cluster.logs[tp].beginning for tp in partitions}
 
     def ends(self, partitions: Iterable[Partition], *, committed_only: bool = True) -> dict[Partition, int]:
-        assert committed_only in (True, False)
         self._wait()
-        return {tp: self._cluster.logs[tp].end for tp in partitions}
+        logs = self._cluster.logs
+        return {tp: logs[tp].readable_end if committed_only else logs[tp].end for tp in partitions}
 
     def committed(
         self, group: str, partitions: Iterable[Partition] | None = None, *, require_stable: bool = False

@@ -25,6 +25,8 @@ TOPIC_ID = "i"
 RETRY = retry_topic(GROUP, 3.0)
 """The group's own; how long copies lie there is the plan's to say."""
 RETRY_ID = "r"
+OPERATOR = "operator"
+"""Who moves a group that has no member."""
 SESSION_SECONDS = 6.0
 REBALANCE_SECONDS = 60.0
 
@@ -41,6 +43,14 @@ class Log:
     """What retention took, and at which tick."""
     copies: list[SimCopy] = field(default_factory=list)
     """What lies there, where it is of the retry topic."""
+
+    undecided: set[int] = field(default_factory=set)
+    """Of transactions that have not ended: a reader gets no further than the first of them."""
+
+    @property
+    def readable_end(self) -> int:
+        """Where it ends for a reader."""
+        return min(self.undecided, default=self.end)
 
     def copy(self, at: int) -> SimCopy | None:
         """Return what a record here is a copy of."""
@@ -69,8 +79,8 @@ class Cluster:
         self.commits: list[CommitSeen] = []
         self.stored_at: dict[Partition, int] = {}
         """At which tick each was stored last."""
-        self.watch: Callable[[Partition, Commit], None] | None = None
-        """Looks at every mark that is stored."""
+        self.watch: Callable[[Partition, Commit, object], None] | None = None
+        """Looks at every mark that is stored, and by whom."""
         self.loading_until = 0.0
         self.group = Group(world, list(logs))
 
@@ -86,19 +96,21 @@ class Cluster:
             self.commits.append(CommitSeen(GROUP, partition, commit.mark, commit.metadata, tick, len(self.commits)))
             self.world.say(who, "committed", partition, commit.mark, commit.metadata)
             if self.watch is not None:
-                self.watch(partition, commit)
+                self.watch(partition, commit, who)
 
     @property
     def sources(self) -> list[Partition]:
         """The partitions that are not the group's own."""
         return [partition for partition in self.logs if partition.topic == TOPIC]
 
-    def append(self, copy: SimCopy) -> tuple[int, int]:
+    def append(self, copy: SimCopy, *, is_decided: bool = True) -> tuple[int, int]:
         """Write a copy to the retry topic; return the partition's number and the offset at which it lies."""
         number = (copy.origin.number + copy.at) % (len(self.logs) - len(self.sources))
         log = self.logs[Partition(RETRY, number)]
         log.copies.append(replace(copy, written_at=self.world.now))
         log.end += 1
+        if not is_decided:
+            log.undecided.add(log.end - 1)
         self.world.say("a copy of", copy.origin, copy.at, "lies in", Partition(RETRY, number), log.end - 1)
         return number, log.end - 1
 

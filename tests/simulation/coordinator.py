@@ -79,7 +79,9 @@ class Coordinator:
 
     def write(self, name: str, epoch: int, number: int, outputs: Iterable[int]) -> None:
         bearer = self._opened(name, epoch, number)
-        bearer.outputs += outputs
+        written = list(outputs)
+        bearer.outputs += written
+        self._effects.lie(written)
 
     def take_marks(
         self, name: str, epoch: int, number: int, commits: Mapping[Partition, Commit], member: tuple[str, int]
@@ -155,10 +157,11 @@ class Coordinator:
         outputs, marks = bearer.outputs, bearer.marks
         bearer.state, bearer.outputs, bearer.marks = "empty", [], {}
         if not bearer.is_commit:
+            self._effects.vanish(outputs)
             return
         self._effects.appear(outputs)
         stored_at = self._cluster.stored_at
         # What the group took later, outside of transactions, lies behind it in its log and stays.
         newest = {tp: commit for tp, (commit, tick) in marks.items() if stored_at.get(tp, 0) < tick}
         self._cluster.store(newest, bearer.name)
-        self._effects.check_marked(outputs, bearer.sure_since)
+        self._effects.check_marked(outputs, bearer.sure_since, {tp: tick for tp, (_, tick) in marks.items()})

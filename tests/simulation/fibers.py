@@ -10,7 +10,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tests.simulation.coordinator import Refusal
 from tests.simulation.world import Fiber
+from tidegate.errors import TidegateError, Unavailable
 from tidegate.kafka.patience import NeverReturned
+from tidegate.store import Overtaken
 
 if TYPE_CHECKING:
     from tests.simulation.once import OnceTask
@@ -178,8 +180,15 @@ class FiberAsker:
     def submit(self, fn: Callable[..., object], /, *args: object) -> Future[object]:
         future: Future[object] = Future()
         if not self._is_closed:
-            self._process.begin("fence", lambda: future.set_result(fn(*args)))
+            self._process.begin("fence", lambda: self._answer(future, lambda: fn(*args)))
         return future
+
+    @staticmethod
+    def _answer(future: Future[object], ask: Callable[[], object]) -> None:
+        try:
+            future.set_result(ask())
+        except (TidegateError, Unavailable, Overtaken) as error:
+            future.set_exception(error)
 
     def shutdown(self, wait: bool = True) -> None:
         assert not wait

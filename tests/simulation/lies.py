@@ -256,6 +256,13 @@ class AsksForTheEndsFirst(Finish):
         return replace(super()._look(others, retries), retry_ends=ends)
 
 
+class SeesWhatCanBeReadAlone(Finish):
+    """Takes the retry topic for read where a transaction lies in it that has not ended."""
+
+    def _look(self, others: list[Partition], retries: list[Partition]) -> Stand:
+        return replace(super()._look(others, retries), unended=())
+
+
 class LeavesRetriesUnread(Finish):
     """Ends when the sources are read, whatever lies in the retry topic."""
 
@@ -322,7 +329,12 @@ LIES: dict[str, Lie] = {
     "chooses a start blindly": Lie(Made(starting=ChoosesBlindly), ("slow", "stop"), first=700),
     "ends as caught up where it owns nothing": Lie(Made(finish=EndsWithNothing)),
     "ends as caught up with its own alone": Lie(Made(finish=EndsWithItsOwn)),
-    "asks for the ends of the retry topic too early": Lie(Made(finish=AsksForTheEndsFirst), ("slow", "stop")),
+    "asks for the ends of the retry topic too early": Lie(
+        Made(finish=AsksForTheEndsFirst), ("slow", "stop"), first=8100
+    ),
+    "takes for read what lies in a transaction": Lie(
+        Made(finish=SeesWhatCanBeReadAlone), store="kafka", first=1_200_006_900
+    ),
     "leaves the retry topic unread": Lie(Made(finish=LeavesRetriesUnread)),
     "ends as caught up with a commit on its way": Lie(Made(board=EndsUncommitted), ("disown",), first=200),
     "writes a planned round without all of it": Lie(Made(frame_board=WritesWithoutAll), is_frames=True, first=70),

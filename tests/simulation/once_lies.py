@@ -14,6 +14,7 @@ from tests.simulation.simulation import Made
 from tidegate.engine.backing import Backer
 from tidegate.engine.board import Board
 from tidegate.engine.driver import Driver
+from tidegate.engine.rewinder import Rewinder
 from tidegate.engine.vault import Vault
 from tidegate.kafka import transactions
 from tidegate.kafka.committed import CommittedReader
@@ -29,6 +30,13 @@ class DoesNotShutOut(Driver):
 
     def _end_badly(self, lease: Lease, error: Exception | None) -> None:
         self._bury(lease, error, is_shut_out=True)
+
+
+class RewindsBesideLateRounds(Rewinder):
+    """Commits a rewind by the member alone, where a round that was shut out may begin late."""
+
+    def __init__(self, *what: object) -> None:
+        super().__init__(*what[:4])  # type: ignore[arg-type]  # without what shuts them out
 
 
 class BeginsAtTheLease(Vault):
@@ -130,8 +138,12 @@ class KeepsItsName(Transactions):
 
 
 ONCE_LIES: dict[str, Lie] = {
+    "rewinds beside late rounds": Lie(Made(rewinder=RewindsBesideLateRounds), store="kafka", first=1_200_005_800),
+    # A rewind shuts them out once more, by itself.
     "does not shut out a dead round": Lie(
-        Made(driver=DoesNotShutOut), ("rewind", "rewind", "die", "hang"), store="kafka"
+        Made(driver=DoesNotShutOut, rewinder=RewindsBesideLateRounds),
+        ("rewind", "rewind", "die", "hang"),
+        store="kafka",
     ),
     "forgets the names of dead rounds": Lie(Made(board=ForgetsTheNamesOfTheDead), store="kafka", first=90_600),
     "begins where the lease says": Lie(Made(vault=BeginsAtTheLease), store="kafka"),

@@ -247,17 +247,25 @@ class Process:
         tally = Tally(GROUP, 300.0, beside)
         committer = made.committer(board, starting.metadata, beside)
         lookout = Lookout(admin, topics, None, STALL_SECONDS, inbox.put, beside)
+        backer = self._backer(starting)
         helpers = Helpers(
             made.marks(board, starting, inbox.put, beside),
             lookout,
-            made.finish(partial(admin.committed, GROUP), admin.ends, Goal(ends, topics, waits=True), inbox.put, beside),
-            made.rewinder(board, starting, inbox.put, beside),
+            made.finish(
+                partial(admin.committed, GROUP),
+                admin.ends,
+                partial(admin.ends, committed_only=False),
+                Goal(ends, topics, waits=True),
+                inbox.put,
+                beside,
+            ),
+            made.rewinder(board, starting, inbox.put, beside, backer),
             Silence(str(self), tally, lookout, committer, lambda _status: None, beside),
             None,
             purse=None
             if plan.rate is None
             else Purse(plan.rate, LIVE_LOT_SECONDS if plan.is_live else PLAIN_LOT_SECONDS, self.world.now),
-            backer=self._backer(starting),
+            backer=backer,
         )
         driver = made.driver(
             board, lanes, helpers, committer, tally, inbox, stop_seconds=plan.stop_seconds, beside=beside
@@ -276,7 +284,7 @@ class Process:
             return None
         family, in_transactions = f"{GROUP}.{self}", self.sim.plan.store == "kafka"
         made = self.sim.made.backer
-        return made(KAFKA, family, starting.topic_id, self.inbox.put, in_transactions=in_transactions)
+        return made(KAFKA, GROUP, family, starting.topic_id, self.inbox.put, in_transactions=in_transactions)
 
     def _frames(self, beside: Beside, admin: SimAdmin, ends: Ends | None) -> tuple[Board, SimLanes]:
         board = self.sim.made.frame_board(LIMITS, ends, lambda: self.cluster.logs)

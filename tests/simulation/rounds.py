@@ -270,12 +270,13 @@ class Task:
         if at < log.beginning:
             self._lost[partition] = log.beginning
             return None
-        while at < log.end and at in log.missing:
+        end = log.readable_end
+        while at < end and at in log.missing:
             at += 1
-        if at >= log.end:
+        if at >= end:
             self._next[partition] = at
             if not is_busy:
-                self.books.reach(partition, log.end)
+                self.books.reach(partition, end)
             return None
         self._next[partition] = at + 1
         return Message(partition, at, log.copy(at))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.simulation.cluster import GROUP, RETRY, TOPIC, TOPIC_ID, Cluster, Log
+from tests.simulation.cluster import GROUP, OPERATOR, RETRY, TOPIC, TOPIC_ID, Cluster, Log
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.effects import Effects
 from tests.simulation.fibers import WorkerFiber
@@ -353,6 +353,6 @@ class Simulation:
         self._replays += 1
         position = Position(max(aim, self.cluster.logs[partition].beginning), replay=self._replays)
         metadata = encode(position, Home(GROUP, TOPIC_ID, partition.number, ""))
-        self.cluster.store({partition: Commit(position.mark, metadata)}, "operator")
+        self.cluster.store({partition: Commit(position.mark, metadata)}, OPERATOR)
         for slot in range(self.plan.processes):
             self.world.at(self.world.random(), self._start, slot)

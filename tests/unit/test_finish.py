@@ -33,6 +33,8 @@ class Scene:
         self.topics = Topics({A.topic: TopicInfo(A.topic, "t", 2, 1)}, own)
         self.logs = {A: 5, B: 5, R: 0}
         self.commits: dict[Partition, int] = {}
+        self.undecided = 0
+        """Records in transactions that have not ended, in each log."""
         self.is_away = False
         self.now = 100.0
         self.answers: list[EndsFound] = []
@@ -51,7 +53,9 @@ class Scene:
             self.before_the_ends()
             return unsent.pop(0)
 
-        self.finish = Finish(self.committed, self.ends, goal, self.answers.append, beside, deliver if unsent else None)
+        self.finish = Finish(
+            self.committed, self.ends, self.tops, goal, self.answers.append, beside, deliver if unsent else None
+        )
 
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, Commit]:
         if self.is_away:
@@ -61,6 +65,9 @@ class Scene:
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         self.before_the_ends()
         return {one: self.logs[one] for one in partitions}
+
+    def tops(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return {one: self.logs[one] + self.undecided for one in partitions}
 
     def own(self, mark: int, *partitions: Partition, is_committed: bool = True) -> None:
         for partition, epoch in self.board.gain(partitions).items():
@@ -257,6 +264,20 @@ def test_a_copy_written_while_the_group_is_asked_is_seen() -> None:
 
     scene.before_the_ends = write_a_copy
     assert not scene.is_over()
+
+
+def test_a_transaction_that_has_not_ended_in_a_retry_topic_is_waited_for() -> None:
+    """The copy in it is settled already, and nobody can read it yet."""
+    scene = Scene(retries=True)
+    scene.own(5, A, B)
+    scene.own(0, R)
+    scene.undecided = 2
+    assert not scene.is_over()
+    assert not scene.board.leases(), "there is nothing to read yet"
+    scene.undecided, scene.logs[R] = 0, 2
+    assert not scene.is_over()
+    [lease] = scene.board.leases()
+    assert [(one.partition, one.until) for one in lease.partitions] == [(R, 2)]
 
 
 def test_copies_that_wait_in_an_outbox_are_waited_for_though_nothing_else_is() -> None:

@@ -518,6 +518,13 @@ CASES = [
         faults=(killed_driver(30),),
     ),
     Case(
+        "a worker died with the record, and what ran its copy lives on: the record runs again behind the copy",
+        ran(10, 0, 1, 2) + ran(20, 2, worker=12) + ran(50, 2, 3, worker=13),
+        mark(11, 1) + mark(70, 4),
+        copies=(copied(9, 2, dead=False),),
+        faults=(killed_worker(30),),
+    ),
+    Case(
         "and a third time is too much for them as well",
         ran(10, 0, 1, 2, 3) + ran(20, 2) + ran(50, 0, 1, 2, 3, worker=21) + ran(60, 2, 2, worker=21),
         mark(70, 4),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tidegate.errors import BrokerRefused, TidegateError
 from tidegate.kafka.connection import Kafka
 from tidegate.kafka.member import Member
-from tidegate.kafka.transactions import fence
-from tidegate.records import Backing, Lease, Partition
+from tidegate.kafka.transactions import Transactions, fence
+from tidegate.ledger import decode_any
+from tidegate.records import Backing, Commit, Lease, Partition
 
 logger = logging.getLogger("tidegate.transactions")
 
@@ -36,6 +37,7 @@ class Backer:
     def __init__(
         self,
         kafka: Kafka,
+        group: str,
         family: str,
         topic_id: Callable[[Partition], str],
         post: Callable[[ShutOut], None],
@@ -44,7 +46,7 @@ class Backer:
         batch_bytes: int | None = None,
     ) -> None:
         """`family`: begins the names of all lanes of this process, and of no other."""
-        self._kafka = kafka
+        self._kafka, self._group = kafka, group
         self._family = family
         self._topic_id = topic_id
         self._post = post
@@ -63,6 +65,17 @@ class Backer:
         name = self._name(lease)
         before, self._bearers[name] = self._bearers.get(name), lease.round
         return Backing(ids, membership, name, self._batch_bytes, before)
+
+    def rewind(self, member: Member, lane: int, commits: Mapping[Partition, Commit]) -> Future[None]:
+        """Store where a rewind leads by the name of a lane, so that no round which bears it stores older marks on top.
+
+        Otherwise: a round that was shut out begins late, and takes its name; the group is rewound; the round commits.
+        As a transaction of that name it is one or the other: the round is shut out, or we are; or it begins behind
+        us, and reads where the group stands now.
+        """
+        name = f"{self._family}.{lane}"
+        self._bearers.pop(name, None)
+        return self._asker.submit(self._rewind, name, member.membership, commits)
 
     def shut_out(self, lease: Lease, why: Exception | None) -> None:
         """See to it that a round that may still run commits nothing more; say so when it is certain.
@@ -93,6 +106,25 @@ class Backer:
             else:
                 self._post(ShutOut(lease, why))
                 return
+
+    def _rewind(self, name: str, membership: bytes, commits: Mapping[Partition, Commit]) -> None:
+        store = Transactions(self._kafka, self._group, name)
+        try:
+            found = store.begin(list(commits), membership)
+            # An earlier try may have done it, unheard; then a round may have gone on from there.
+            missing = {
+                tp: one for tp, one in commits.items() if self._replay(tp, found.get(tp)) < self._replay(tp, one)
+            }
+            if missing:
+                store.seal((), missing)
+                store.begin(list(commits), membership)  # read again, as soon as they are there for everybody
+        finally:
+            store.discard()
+
+    def _replay(self, partition: Partition, commit: Commit | None) -> int:
+        if commit is None:
+            return -1
+        return decode_any(self._group, partition, commit.mark, commit.metadata).position.replay
 
     def _name(self, lease: Lease) -> str:
         return f"{self._family}.{lease.store_lane}"

@@ -27,7 +27,7 @@ from tidegate.engine.lookout import Looked, Sight
 from tidegate.engine.lost import Loss
 from tidegate.engine.marks import MarksFound
 from tidegate.engine.owned import Accepted
-from tidegate.engine.rewinder import MovesReady, RewindAsked
+from tidegate.engine.rewinder import MovesReady, MovesStored, RewindAsked
 from tidegate.engine.spark import NeverBegan, RoundDied
 from tidegate.engine.tally import Tally
 from tidegate.engine.topics import Topics
@@ -149,7 +149,7 @@ class Driver:
         match event:
             case StopAsked() | PauseAsked() | RewindAsked():
                 self._obey(event)
-            case MovesReady():
+            case MovesReady() | MovesStored():
                 self._helpers.rewinder.take(event, self._member)
             case MarksFound():
                 self._place(event)

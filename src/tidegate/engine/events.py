@@ -14,7 +14,7 @@ from tidegate.engine.lanes import RoundEnded
 from tidegate.engine.lookout import Looked, Lookout
 from tidegate.engine.marks import MarkFinder, MarksFound
 from tidegate.engine.purse import Purse
-from tidegate.engine.rewinder import MovesReady, Rewinder
+from tidegate.engine.rewinder import MovesReady, MovesStored, Rewinder
 from tidegate.records import Outcome
 
 
@@ -25,7 +25,7 @@ class RoundReported:
     report: Outcome
 
 
-Event = RoundEnded | RoundReported | MarksFound | MovesReady | Looked | EndsFound | ShutOut | Asked
+Event = RoundEnded | RoundReported | MarksFound | MovesReady | MovesStored | Looked | EndsFound | ShutOut | Asked
 Events = queue.SimpleQueue[Event]
 
 

@@ -69,6 +69,8 @@ class Stand:
     reached: frozenset[Partition]
     """Partitions that were not ours, and as far as they are to go."""
     retry_ends: Mapping[Partition, int]
+    unended: tuple[Partition, ...] = ()
+    """Retry topics in which a transaction has not ended: what it wrote can not be read yet."""
     unsent: int = 0
     """Copies of the group that are on their way to Kafka still."""
     refused: BrokerRefused | None = None
@@ -89,17 +91,19 @@ class Finish:
         self,
         committed: Committed,
         ends: Ends,
+        tops: Ends,
         goal: Goal,
         post: Callable[[EndsFound], None],
         beside: Beside = THIS_MACHINE,
         deliver: Deliver | None = None,
     ) -> None:
-        """`committed`: what the group has committed for these partitions; `ends`: where their logs end.
+        """`committed`: what the group has committed for these partitions; `ends`: where their logs end for a reader.
 
+        `tops`: where they do end, transactions that have not ended among them.
         `deliver`: sends copies that wait in an outbox, and tells how many are left; None where there is no outbox.
         """
         self._now = beside.now
-        self._committed, self._ends, self._deliver = committed, ends, deliver
+        self._committed, self._ends, self._tops, self._deliver = committed, ends, tops, deliver
         self._goal = goal
         self._post = post
         self._asker = beside.open_asker("finish")
@@ -147,11 +151,14 @@ class Finish:
         board.go_on_until(found.retry_ends)
         # Asked anew, since partitions may have gone in between: of those nothing was asked.
         missing = [one for one in self._goal.others(board.owned) if one not in found.reached]
-        self._is_over = board.has_caught_up and not missing and not found.unsent and found.refused is None
+        is_left = missing or found.unended or found.unsent or found.refused is not None
+        self._is_over = board.has_caught_up and not is_left
         if board.has_caught_up and missing:
             self._tell(
                 "caught up but for %s, which the group has not given to this process: it waits for them", names(missing)
             )
+        elif board.has_caught_up and found.unended:
+            self._tell("caught up but for a transaction in %s that Kafka has not ended yet", names(found.unended))
         elif board.has_caught_up and found.unsent:
             self._tell("caught up but for copies in the outbox, which Kafka has not taken yet: %s", str(found.unsent))
 
@@ -187,7 +194,8 @@ class Finish:
         """Ask for the commits first, then send what waits to be sent, then ask for the ends.
 
         Otherwise: the retry topics are read as reached; a record of another process fails, its copy is written, it is
-        committed; we read that commit, and leave with the copy unread.
+        committed; we read that commit, and leave with the copy unread. And where a transaction wrote the copy, it is
+        committed a moment before anybody can read it.
         """
         committed = self._committed(others) if others else {}
         try:
@@ -195,9 +203,11 @@ class Finish:
         except BrokerRefused as error:
             return Stand(frozenset(), {}, refused=error)
         ends = self._ends([*{*others, *retries}]) if others or retries else {}
+        tops = self._tops(retries) if retries else {}
+        unended = tuple(one for one in retries if tops[one] > ends[one])
         marks = {one: committed[one].mark if one in committed else 0 for one in others}
         reached = frozenset(one for one, mark in marks.items() if mark >= self._goal.end(one, ends[one]))
-        return Stand(reached, {one: ends[one] for one in retries}, unsent)
+        return Stand(reached, {one: ends[one] for one in retries}, unended, unsent)
 
     def _tell(self, what: str, about: str) -> None:
         if self._now() - self._told_at < TELL_SECONDS:

@@ -170,6 +170,7 @@ def open_backer(
     family = f"tidegate.{group}.{settings.instance or uuid.uuid4().hex}"
     return Backer(
         kafka,
+        group,
         family,
         starting.topic_id,
         events.put,

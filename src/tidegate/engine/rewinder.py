@@ -13,12 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tidegate.beside import THIS_MACHINE, Beside
+from tidegate.engine.backing import Backer
 from tidegate.engine.board import Board
 from tidegate.engine.starting import Moved, Starting
 from tidegate.engine.wording import names
-from tidegate.errors import BrokerUnreachable, DatabaseUnreachable, RewindRefused, TidegateError
+from tidegate.errors import BrokerUnreachable, DatabaseUnreachable, RewindRefused, TidegateError, Unavailable
 from tidegate.kafka.member import Member
 from tidegate.records import Partition
+from tidegate.store import Overtaken
 
 logger = logging.getLogger("tidegate.rewind")
 
@@ -44,6 +46,15 @@ class MovesReady:
     moved: Future[dict[Partition, Moved]]
 
 
+@dataclass(frozen=True)
+class MovesStored:
+    """What became of moves of partitions whose late rounds may commit still."""
+
+    epochs: Mapping[Partition, int]
+    moved: Mapping[Partition, Moved]
+    stored: Future[None]
+
+
 @dataclass
 class _Rewind:
     asked: RewindAsked
@@ -67,10 +78,11 @@ class Rewinder:
         self,
         board: Board,
         starting: Starting,
-        post: Callable[[MovesReady], None],
+        post: Callable[[MovesReady | MovesStored], None],
         beside: Beside = THIS_MACHINE,
+        backer: Backer | None = None,
     ) -> None:
-        self._board = board
+        self._board, self._backer = board, backer
         self._now = beside.now
         self._starting = starting
         self._post = post
@@ -119,10 +131,15 @@ class Rewinder:
         future = self._asker.submit(self._starting.rewind, dict(rewind.left), rewind.asked.replay, finished)
         future.add_done_callback(lambda moved: self._post(MovesReady(epochs, moved)))
 
-    def take(self, ready: MovesReady, member: Member) -> None:
+    def take(self, ready: MovesReady | MovesStored, member: Member) -> None:
         """Commit where the partitions go on, and lease them again from there."""
         self._is_asking = False
-        rewind = self._waiting[0]
+        if isinstance(ready, MovesStored):
+            self._take_stored(self._waiting[0], ready)
+        else:
+            self._commit(self._waiting[0], ready, member)
+
+    def _commit(self, rewind: _Rewind, ready: MovesReady, member: Member) -> None:
         try:
             moved = ready.moved.result()
         except (BrokerUnreachable, DatabaseUnreachable) as error:
@@ -138,14 +155,37 @@ class Rewinder:
             return
         ours = {tp: one for tp, one in moved.items() if self._board.begin_move(tp, ready.epochs[tp], "rewind")}
         rewind.was_tried |= self._starting.has_table or bool(ours)
-        refused = member.commit_now({tp: one.commit for tp, one in ours.items()}) if ours else {}
-        for tp, one in ours.items():
-            if tp not in refused and self._board.reset(tp, ready.epochs[tp], one.position, one.end):
+        names_of = {tp: self._board.owned[tp].bound for tp in ours} if self._backer is not None else {}
+        plain = {tp: one for tp, one in ours.items() if names_of.get(tp) is None}
+        refused = member.commit_now({tp: one.commit for tp, one in plain.items()}) if plain else {}
+        self._reset(rewind, ready.epochs, {tp: one for tp, one in plain.items() if tp not in refused})
+        lane = min((name for name in names_of.values() if name is not None), default=None)
+        if lane is not None and self._backer is not None:  # other lanes have their turn when this one is done
+            shared = {tp: one for tp, one in ours.items() if names_of[tp] == lane}
+            self._is_asking = True
+            stored = self._backer.rewind(member, lane, {tp: one.commit for tp, one in shared.items()})
+            stored.add_done_callback(lambda done: self._post(MovesStored(ready.epochs, shared, done)))
+        elif rewind.left:
+            self._not_before = self._now() + AGAIN_SECONDS
+
+    def _take_stored(self, rewind: _Rewind, ready: MovesStored) -> None:
+        try:
+            ready.stored.result()
+        except (BrokerUnreachable, Unavailable, Overtaken) as error:
+            logger.warning("the rewind has to wait: %s", error, extra={"action": "rewind_waits"})
+            self._not_before = self._now() + AGAIN_SECONDS
+        except TidegateError as error:
+            self._refuse(rewind.asked, error.happened, "perhaps")
+            self._leave(rewind)
+        else:
+            self._reset(rewind, ready.epochs, ready.moved)
+
+    def _reset(self, rewind: _Rewind, epochs: Mapping[Partition, int], moved: Mapping[Partition, Moved]) -> None:
+        for tp, one in moved.items():
+            if self._board.reset(tp, epochs[tp], one.position, one.end):
                 self._starting.remember(tp, one.position, one.topic_id)
                 rewind.done[tp] = one.position.mark
                 del rewind.left[tp]
-        if rewind.left:
-            self._not_before = self._now() + AGAIN_SECONDS
 
     def close(self) -> None:
         """Ask no more; what was not done is said to be so."""

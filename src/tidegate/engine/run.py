@@ -118,6 +118,15 @@ def run_pipeline(
         committer = Committer(board, starting.metadata)
         chronicle = open_chronicle(run, settings, admin, starting.topic_id, events.put)
         publish = closing.enter_context(publisher(control or Control(), chronicle, events))
+        backer = open_backer(
+            plan,
+            kafka,
+            source.group,
+            settings,
+            starting,
+            events,
+            lambda: least_taken(admin, [*outputs, *own.delays]),
+        )
         driver = Driver(
             board,
             lanes,
@@ -127,23 +136,16 @@ def run_pipeline(
                 Finish(
                     partial(admin.committed, source.group),
                     admin.ends,
+                    partial(admin.ends, committed_only=False),
                     Goal(ends, topics, waits=retries == "wait", lost=source.lost),
                     events.put,
                     deliver=deliverer(table, kafka),
                 ),
-                Rewinder(board, starting, events.put),
+                Rewinder(board, starting, events.put, backer=backer),
                 Bulletin(run.run_id, tally, lookout, committer, publish),
                 clock,
                 open_purse(settings, is_live=lanes.is_live),
-                open_backer(
-                    plan,
-                    kafka,
-                    source.group,
-                    settings,
-                    starting,
-                    events,
-                    lambda: least_taken(admin, [*outputs, *own.delays]),
-                ),
+                backer,
             ),
             committer,
             tally,

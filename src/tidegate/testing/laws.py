@@ -13,7 +13,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Literal
 
 from tidegate.records import Partition
-from tidegate.testing.story import ZOMBIE_MS, Breach, InOrder, Place, Produced, Story, breach, mark_of, ranges
+from tidegate.testing.story import ZOMBIE_MS, Breach, InOrder, Place, Produced, Story, breach, mark_of, pairs, ranges
 
 if TYPE_CHECKING:
     from tidegate.kafka.commits import CommitSeen
@@ -171,22 +171,23 @@ def _repeats_follow_faults(story: Story) -> Iterator[Breach]:
 
 
 def _unexcused(story: Story, partition: Partition, runs: list[Event]) -> Iterator[Breach]:
-    """What a fault has ended may all come again: the record where it lay first, and each copy of it."""
-    passes = left = story.passes_left[partition, runs[0].record_offset]
-    for earlier, later in pairwise(runs):
-        why = None if story.was_rewound(earlier, later) else _why_no_repeat(story, earlier, later)
-        if why is None:
-            left = passes
-        elif left:
-            left -= 1
-        else:
-            yield breach(
-                "L3",
-                partition,
-                [later.record_offset],
-                f"offset {later.record_offset} ran at {earlier.at_ms} (process {earlier.pid}) and again at "
-                f"{later.at_ms} (process {later.pid}): {why}",
-            )
+    """The record where it lay first, and each copy of it, may come once; and each again, if a fault ended it."""
+    passes = story.passes_left[partition, runs[0].record_offset]
+    whys = [
+        {at: _why_no_repeat(story, runs[at], later) for at in range(0 if passes else max(0, place - 1), place)}
+        for place, later in enumerate(runs)
+    ]
+    repeats = pairs([[at for at, why in known.items() if why is None] for known in whys])
+    first_runs = [place for place in range(len(runs)) if place not in repeats]
+    for place in first_runs[1 + passes :]:
+        earlier, later = runs[place - 1], runs[place]
+        yield breach(
+            "L3",
+            partition,
+            [later.record_offset],
+            f"offset {later.record_offset} ran at {earlier.at_ms} (process {earlier.pid}) and again at "
+            f"{later.at_ms} (process {later.pid}): {whys[place][place - 1] or 'more often than its copies explain'}",
+        )
 
 
 def _copies_follow_faults(story: Story) -> Iterator[Breach]:
@@ -211,6 +212,8 @@ def _copies_follow_faults(story: Story) -> Iterator[Breach]:
 
 
 def _why_no_repeat(story: Story, earlier: Event, later: Event) -> str | None:
+    if story.was_rewound(earlier, later):
+        return None
     if not any(_parts(fault, earlier, later) for fault in story.faults):
         return "no fault came between"
     # The mark only grows: whoever ran it again began at the mark of the last fault, or later; or of one that lasts.

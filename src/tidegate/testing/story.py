@@ -283,6 +283,24 @@ def _steps_back(commits: Sequence[CommitSeen], asked: Iterable[Rewind]) -> list[
     return found
 
 
+def pairs(wanted: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Give as many places as can be one of those that they want, each to one of them: place by place."""
+    holders: dict[int, int] = {}
+
+    def seat(place: int, tried: set[int]) -> bool:
+        for choice in wanted[place]:
+            if choice not in tried:
+                tried.add(choice)
+                if choice not in holders or seat(holders[choice], tried):
+                    holders[choice] = place
+                    return True
+        return False
+
+    for place in range(len(wanted)):
+        seat(place, set())
+    return {place: choice for choice, place in holders.items()}
+
+
 def ranges(numbers: Sequence[int]) -> str:
     """Write sorted numbers for people: `0, 2-3`."""
     ends = [place for place, (one, other) in enumerate(pairwise(numbers), 1) if other != one + 1]
