@@ -58,7 +58,7 @@ bench-sinks: setup java jars
 
 proof: setup java jars archives
 	PROOF_SCHEDULES=50000 $(PYTEST) tests/unit/test_ledger.py
-	PROOF_DRIVER_SCHEDULES=1000000 $(PYTEST) tests/unit/test_driver_schedules.py
+	PROOF_DRIVER_SCHEDULES=600000 $(PYTEST) tests/unit/test_driver_schedules.py
 	PROOF_KILLS=20 PROOF_HANDOVERS=20 PROOF_OUTAGE=180 PROOF_BOTH_WAYS=1 $(PYTEST) $(PROOF)
 	PROOF_GROUPS=400 PROOF_REQUESTS=100 $(PYTEST) tests/web/test_many_groups.py tests/web/test_any_request.py
 	$(PYTEST) tests/proof
