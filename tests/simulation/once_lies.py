@@ -130,13 +130,6 @@ class TellsWhatIsNotStored(Vault):
         self._books._stored = None
 
 
-class KeepsItsName(Transactions):
-    """Goes on with a name that another worker has borne since."""
-
-    def follow(self, before: int | None, round_number: int) -> None:
-        pass
-
-
 ONCE_LIES: dict[str, Lie] = {
     "rewinds beside late rounds": Lie(Made(rewinder=RewindsBesideLateRounds), store="kafka", first=1_200_005_800),
     # A rewind shuts them out once more, by itself.
@@ -155,6 +148,5 @@ ONCE_LIES: dict[str, Lie] = {
     "stores marks after their effects": Lie(Made(transactions=CommitsEffectsAlone), store="kafka"),
     "commits beside its rounds": Lie(Made(board=CommitsBesideItsRounds), store="kafka"),
     "lets a mark pass what is open": Lie(Made(vault=PassesWhatIsOpen), store="kafka"),
-    "goes on with a name that others have borne": Lie(Made(transactions=KeepsItsName), store="kafka", first=3700),
     "tells of marks that are not stored": Lie(Made(vault=TellsWhatIsNotStored), store="kafka", first=1700),
 }

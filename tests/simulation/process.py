@@ -46,7 +46,8 @@ Ends = dict[Partition, int]
 JOINING = Joining(GROUP, SESSION_SECONDS)
 SOURCE = Source((TOPIC,), GROUP, None, "earliest", lost="earliest")
 LIMITS = Limits(5.0, 1.0, 3.0, 20.0)
-STALL_SECONDS = 40.0
+STALL_SECONDS = 75.0
+"""Two turns of a lane whose tasks start as late as may be are no stall."""
 NAPS = (0.05, 0.5, 4.0)
 """How late the loop may wake, where nothing comes: a machine is busy."""
 

@@ -7,8 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+import tidegate as tg
 from tidegate.engine.board import Board
 from tidegate.engine.cancelled import ZOMBIE_SECONDS, Cancelled
+from tidegate.engine.lookout import Lookout, Sight
+from tidegate.engine.topics import Topics
+from tidegate.kafka.admin import Admin
 from tidegate.records import Failure, Lease, Limits, Open, Outcome, Partition, PartitionOutcome, Position, Tries
 
 LIMITS = Limits(read_seconds=5, quiet_seconds=1, idle_seconds=3, attempt_seconds=20)
@@ -194,6 +198,22 @@ def test_suspects_take_turns_with_the_healthy_partitions_of_their_lane() -> None
         seen.append(lease.partitions[0].partition)
         board.accept(answer(lease, {seen[-1]: board.marks[seen[-1]] + 1}))
     assert sorted(seen) == [A, A, B, B, C, C]
+
+
+def test_partitions_with_nothing_to_run_are_out_of_the_search_for_a_deadly_record() -> None:
+    board = board_with(A, B, C, lanes=1)
+    for _ in range(2):
+        [lease] = board.leases()
+        board.bury(lease.lane, lease.round, "crashed")
+    lookout = Lookout(Admin(tg.Kafka("127.0.0.1:1")), Topics({}), None, 60.0, lambda _: None)
+    lookout.judge(Sight({A: 0, B: 7, C: 0}, {}), board)
+    lookout.close()
+    turns = []
+    for _ in range(4):
+        [lease] = board.leases()
+        turns.append([one.partition for one in lease.partitions])
+        board.accept(answer(lease, {one.partition: one.position.mark for one in lease.partitions}))
+    assert sorted(turns) == [[A, C], [A, C], [B], [B]]
 
 
 def test_a_round_cancelled_by_us_blames_nobody() -> None:

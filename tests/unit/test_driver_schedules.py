@@ -88,8 +88,6 @@ def test_a_round_that_begins_after_it_was_shut_out_shares_its_records_with_nobod
 @pytest.mark.parametrize(
     ("seed", "because"),
     [
-        (3792, "workers take turns at a lane"),
-        (5514, "workers take turns at a lane"),
         (1_200_006_968, "a copy lies in a transaction that has not ended"),
         (1_200_005_840, "a round that was shut out begins before the group is rewound, and commits after it"),
         (1_200_017_565, "a rewind is stored unheard, and a late round goes on from there"),
@@ -112,6 +110,8 @@ def test_no_random_schedule_shows_an_effect_without_its_mark_or_a_mark_without_i
         "timed out": 0.03, "worker died": 0.5, "cancelled": 0.1, "killed": 0.05, "rewinds": 0.08, "caught up": 0.1,
     }.items():  # fmt: skip
         assert per_schedule[name] > least, name
+    # Workers that take turns at a lane do so without losing their rounds; it was 0.94.
+    assert per_schedule["fenced"] < 0.65
 
 
 @pytest.mark.parametrize("name", LIES)

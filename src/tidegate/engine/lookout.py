@@ -93,6 +93,8 @@ class Lookout:
         """Return what stands still; `turn_seconds`: how long a lane may have to wait for its turn to begin a record."""
         self.ends = self.ends if sight is None else sight.ends
         ends = {} if sight is None else sight.ends
+        for partition in ends.keys() & board.owned.keys():
+            board.owned[partition].absolve(ends[partition])
         now = self._now()
         return self._watchdog.look(board.workable_marks(now), ends, now, board.lives, turn_seconds)
 

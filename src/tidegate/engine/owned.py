@@ -161,6 +161,15 @@ class Owned:
         self.dead_alone = 0
         return failure
 
+    def absolve(self, end: int) -> None:
+        """Its log has nothing left to run, up to this end: what ended its rounds lay in another partition.
+
+        Otherwise: it has each of its rounds alone for as long as nothing comes, and all others of its lane wait for it.
+        """
+        if self.position is not None and self.position.mark >= end and not self.open:
+            self.dead_rounds = self.dead_alone = 0
+            self.careful_records = None
+
     def get_over_deaths(self, *, is_final: bool) -> None:
         """The mark has moved on; rounds grow again, one by one."""
         self.dead_rounds = self.dead_alone = 0
