@@ -219,7 +219,8 @@ class Rewinder:
         self._leave(rewind)
         gone = [tp for tp in rewind.asked.moves if tp not in rewind.done]
         if gone:
-            self._refuse(rewind.asked, f"{', '.join(map(str, gone))} went to another process of the group meanwhile")
+            why = f"{', '.join(map(str, gone))} went to another process of the group meanwhile"
+            self._refuse(rewind.asked, why, "perhaps" if rewind.was_tried or rewind.done else "not")
         else:
             with suppress(InvalidStateError):  # taken back in this moment, or answered
                 rewind.asked.answer.set_result(dict(rewind.done))
