@@ -45,6 +45,7 @@ EDGE_TROUBLE = 0.05
 """How often something happens to a worker between two steps of a transaction."""
 PATIENCE_SECONDS = 300.0
 """When the faults are over, everything is settled and committed within this (virtual) time."""
+SLOW_PLANS = 3
 RECORDS_RUN = 100
 """So many runs of records are left then, at most: where a rate was chosen, each has its time."""
 
@@ -108,6 +109,8 @@ class Simulation:
         self._faults_left = len(plan.faults)
         self._calm_at = max((end for _, end in plan.outages), default=0.0)
         self._patience = PATIENCE_SECONDS + (0.0 if plan.rate is None else RECORDS_RUN / plan.rate)
+        if plan.is_frames and any(fault.kind == "slow" for fault in plan.faults):
+            self._patience *= SLOW_PLANS  # each of its rounds asks first, and every answer takes up to a minute
         self._is_closing = False
         self._in_maintenance: Fault | None = None
         self._rewinds: list[tuple[Process, RewindAsked]] = []

@@ -98,6 +98,10 @@ def test_a_schedule_of_transactions_that_once_showed_a_breach_is_lawful(seed: in
     assert run_one(plan_of(seed, store="kafka")).breaches == [], because
 
 
+def test_a_pipeline_of_dataframes_whose_questions_take_a_minute_is_waited_for() -> None:
+    assert run_one(plan_of(1_900_069_292, is_frames=True)).breaches == []
+
+
 @pytest.mark.timeout(60 + SCHEDULES // 10)
 def test_no_random_schedule_shows_an_effect_without_its_mark_or_a_mark_without_its_effects() -> None:
     schedules = SCHEDULES // 2
