@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tests.simulation.cluster import GROUP, OPERATOR, RETRY, Cluster
 from tests.simulation.judge import NEVER, Judge, home, life
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from tests.simulation.rounds import Task
 
 
-Kind = Literal["output", "letter"]
-
-
 @dataclass(frozen=True)
 class Effect:
     """What a record has come to, somewhere on its way to be seen."""
@@ -26,7 +23,7 @@ class Effect:
     task: Task
     attempt: Attempt
     replay: int
-    kind: Kind
+    is_letter: bool
     copy: SimCopy | None = None
     """What is written to the retry topic."""
 
@@ -59,10 +56,10 @@ class Effects:
         self._unattended: set[Partition] = set()
         """Those of them that were ended while the group had no member."""
 
-    def make(self, task: Task, attempt: Attempt, kind: Kind = "output", copy: SimCopy | None = None) -> bytes:
+    def make(self, task: Task, attempt: Attempt, *, is_letter: bool = False, copy: SimCopy | None = None) -> bytes:
         """Note what is to be written for a record; return it as it is written."""
         replay = task.books.replay(attempt.message.place)
-        self._made.append(Effect(task, attempt, replay, kind, copy))
+        self._made.append(Effect(task, attempt, replay, is_letter, copy))
         return str(len(self._made) - 1).encode()
 
     def lie(self, numbers: Iterable[int]) -> None:
@@ -96,7 +93,7 @@ class Effects:
                 )
                 continue
             self._reach_its_end(effect)
-            if effect.kind == "letter":
+            if effect.is_letter:
                 self._judge.copied(effect.task, effect.attempt.message)
             else:
                 self._judge.settled(effect.task, effect.attempt)

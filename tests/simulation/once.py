@@ -129,12 +129,12 @@ class OnceTask(Task):
 
     def _give_up(self, message: Message, failure: Failure) -> None:
         attempt, pending = Attempt(message, failure.attempts), Pending((), message)
-        if self._plan.delay is not None and may_come_again(message):
+        if may_come_again(message, self._plan.delay):
             self.books.keep_open(message, Note(Tries(), 0.0, failure=failure, then=RETRY))
             copy = copy_of(self, message, failure.attempts)
             pending.kind, pending.copy = RETRIED, Outgoing(RETRY, self.sim.effects.make(self, attempt, copy=copy))
         elif self._plan.policy == "dead_letter":
-            pending.kind, pending.copy = 2, Outgoing("g.dead", self.sim.effects.make(self, attempt, "letter"))
+            pending.kind, pending.copy = 2, Outgoing("g.dead", self.sim.effects.make(self, attempt, is_letter=True))
         else:
             super()._give_up(message, failure)
             return

@@ -53,9 +53,9 @@ class Copier:
             self._task.books.settle(message, RETRIED)
 
 
-def may_come_again(message: Message) -> bool:
-    """Whether a record that failed is sent to the retry topic, and not given up."""
-    return message.copy is None or message.copy.number < MOST_PASSES
+def may_come_again(message: Message, delay: float | None) -> bool:
+    """Whether a record that failed is sent to the retry topic, if there is one, and not given up."""
+    return delay is not None and (message.copy is None or message.copy.number < MOST_PASSES)
 
 
 def copy_of(task: Task, message: Message, attempts: int) -> SimCopy:

@@ -354,7 +354,7 @@ class Task:
             self._report()
 
     def _give_up(self, message: Message, failure: Failure) -> None:
-        if self._plan.delay is not None and may_come_again(message):
+        if may_come_again(message, self._plan.delay):
             self.copier.send(message, failure)
         elif self._plan.policy == "dead_letter":
             self.sim.judge.copied(self, message)

@@ -62,7 +62,7 @@ class Backer:
         """Return what a round needs to store its marks."""
         ids = {item.partition: self._topic_id(item.partition) for item in lease.partitions}
         membership = member.membership if self.in_transactions else b""
-        name = self._name(lease)
+        name = self._name(lease.store_lane)
         before, self._bearers[name] = self._bearers.get(name), lease.round
         return Backing(ids, membership, name, self._batch_bytes, before)
 
@@ -73,7 +73,7 @@ class Backer:
         As a transaction of that name it is one or the other: the round is shut out, or we are; or it begins behind
         us, and reads where the group stands now.
         """
-        name = f"{self._family}.{lane}"
+        name = self._name(lane)
         self._bearers.pop(name, None)
         return self._asker.submit(self._rewind, name, member.membership, commits)
 
@@ -83,7 +83,7 @@ class Backer:
         Otherwise: its partitions go to another lane, which reads where they stand; then the old round commits, and
         what it did is done twice.
         """
-        self._bearers.pop(self._name(lease), None)
+        self._bearers.pop(self._name(lease.store_lane), None)
         self._asker.submit(self._shut_out, lease, why)
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class Backer:
         refusals = 0
         while not self._is_closed:
             try:
-                fence(self._kafka, self._name(lease))
+                fence(self._kafka, self._name(lease.store_lane))
             except TidegateError as error:
                 refusals = refusals + 1 if isinstance(error, BrokerRefused) else 0
                 if refusals >= REFUSALS:
@@ -126,5 +126,5 @@ class Backer:
             return -1
         return decode_any(self._group, partition, commit.mark, commit.metadata).position.replay
 
-    def _name(self, lease: Lease) -> str:
-        return f"{self._family}.{lease.store_lane}"
+    def _name(self, lane: int) -> str:
+        return f"{self._family}.{lane}"

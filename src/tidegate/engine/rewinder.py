@@ -155,13 +155,13 @@ class Rewinder:
             return
         ours = {tp: one for tp, one in moved.items() if self._board.begin_move(tp, ready.epochs[tp], "rewind")}
         rewind.was_tried |= self._starting.has_table or bool(ours)
-        names_of = {tp: self._board.owned[tp].bound for tp in ours} if self._backer is not None else {}
-        plain = {tp: one for tp, one in ours.items() if names_of.get(tp) is None}
+        lanes = {tp: self._board.owned[tp].bound for tp in ours} if self._backer is not None else {}
+        plain = {tp: one for tp, one in ours.items() if lanes.get(tp) is None}
         refused = member.commit_now({tp: one.commit for tp, one in plain.items()}) if plain else {}
         self._reset(rewind, ready.epochs, {tp: one for tp, one in plain.items() if tp not in refused})
-        lane = min((name for name in names_of.values() if name is not None), default=None)
+        lane = min((one for one in lanes.values() if one is not None), default=None)
         if lane is not None and self._backer is not None:  # other lanes have their turn when this one is done
-            shared = {tp: one for tp, one in ours.items() if names_of[tp] == lane}
+            shared = {tp: one for tp, one in ours.items() if lanes[tp] == lane}
             self._is_asking = True
             stored = self._backer.rewind(member, lane, {tp: one.commit for tp, one in shared.items()})
             stored.add_done_callback(lambda done: self._post(MovesStored(ready.epochs, shared, done)))
