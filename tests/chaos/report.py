@@ -186,4 +186,4 @@ _HEADS = ("RECORDS", "SEEN", "AGAIN", "REWINDS", "LIVES", "MET WORK", "ABORTED",
 
 
 def _row(kind: str, guarantee: str, *figures: str) -> str:
-    return f"{kind:12} {guarantee:14}" + "".join(f"{one:>10}" for one in figures)
+    return f"{kind:14} {guarantee:14}" + "".join(f"{one:>10}" for one in figures)
